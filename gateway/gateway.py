@@ -1,0 +1,49 @@
+"""What one gateway process consists of; routes find it by `gateway_of(request)`."""
+
+from dataclasses import dataclass, field
+
+import anyio
+from starlette.requests import HTTPConnection
+
+from gateway.kind_book import KindBook
+from gateway.problems import Problem
+from gateway.readiness import Readiness
+from gateway.settings import GatewaySettings
+from gateway.tailer import Tailer
+from gateway.tenant_book import TenantBook
+from gateway.tokens import Signer
+from schema.database import Database
+from schema.hints import HintSender
+from schema.listener import Listener
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Made once by app.py. `draining` is set when the process has been told to end; streams end themselves on it."""
+
+    settings: GatewaySettings
+    database: Database
+    tailer: Tailer
+    listener: Listener
+    hints: HintSender
+    signer: Signer
+    kinds: KindBook
+    tenants: TenantBook
+    readiness: Readiness
+    draining: anyio.Event = field(default_factory=anyio.Event)
+
+    def link(self, path: str) -> str:
+        """A link as answers carry it: under the public URL where there is one, else the path."""
+        return self.settings.public_url + path
+
+    def check_started(self) -> None:
+        """Raise Problem database_unavailable until the tables have once been there in a version that fits."""
+        if not self.readiness.started:
+            raise Problem("database_unavailable", f"The gateway {self.readiness.trouble}. Try again later.")
+
+
+def gateway_of(request: HTTPConnection) -> Gateway:
+    """The process's gateway."""
+    gateway = request.app.state.gateway
+    assert isinstance(gateway, Gateway)
+    return gateway

@@ -1,0 +1,88 @@
+"""A job as callers see it: docs/protocol.md 3."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.auth import Caller
+from gateway.gateway import Gateway
+from gateway.tokens import Claims, Scope
+from schema.calls import JobCost, job_costs
+from schema.jobs import Job, JobError
+
+EVENTS_TOKEN = timedelta(seconds=3600)
+
+
+async def view_jobs(gateway: Gateway, caller: Caller, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Each as one JSON object; what calls cost is for back ends only."""
+    costs = await job_costs(gateway.database, [job.id for job in jobs]) if caller.key and jobs else {}
+    return [
+        {**_facts(job), "cost": _cost(costs.get(job.id)), "events_url": await _events_url(gateway, caller, job)}
+        for job in jobs
+    ]
+
+
+async def view_job(gateway: Gateway, caller: Caller, job: Job) -> dict[str, Any]:
+    """One of them."""
+    (view,) = await view_jobs(gateway, caller, [job])
+    return view
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """In UTC, to the millisecond, with a Z."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _facts(job: Job) -> dict[str, Any]:
+    return {
+        "job_id": job.id,
+        "kind": job.kind,
+        "status": job.status,
+        "user_id": job.user_id,
+        "metadata": job.metadata,
+        "priority": job.priority,
+        "provider": job.provider,
+        "model": job.model,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "cancel_requested": job.cancel_requested,
+        "retry_of": job.retry_of,
+        "created_at": rfc3339(job.created_at),
+        "run_at": rfc3339(job.run_at),
+        "started_at": rfc3339(job.started_at),
+        "finished_at": rfc3339(job.finished_at),
+        "waiting_for": job.waiting_for,
+        "last_event_id": job.last_event_id,
+        "result": job.result,
+        "error": _error(job.error),
+    }
+
+
+def _error(error: JobError | None) -> dict[str, str] | None:
+    return error and {"code": error.code, "class": error.error_class, "message": error.message}
+
+
+def _cost(cost: JobCost | None) -> dict[str, Any] | None:
+    """Nothing is reserved or charged in this version; what is not known is null and never 0."""
+    if cost is None:
+        return None
+    known = None if cost.known_usd is None else f"{cost.known_usd.normalize():f}"
+    return {"reserved_usd": None, "charged_usd": None, "provider_usd": known, "complete": cost.complete}
+
+
+async def _events_url(gateway: Gateway, caller: Caller, job: Job) -> str:
+    """With a token to read this job for an hour, and never more or longer than the caller may."""
+    url = gateway.link(f"/api/ai/jobs/{job.id}/events")
+    if Scope.READ not in caller.scopes:
+        return url
+    until = datetime.now(UTC) + EVENTS_TOKEN
+    claims = Claims(
+        tenant=(await gateway.tenants.of_id(job.tenant_id)).name,
+        user=caller.user,
+        jobs=frozenset({job.id}),
+        scopes=frozenset({Scope.READ}),
+        expires_at=until if caller.expires_at is None else min(until, caller.expires_at),
+    )
+    return f"{url}?token={gateway.signer.sign(claims)}"

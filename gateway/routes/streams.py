@@ -1,0 +1,140 @@
+"""`GET /api/ai/jobs/{job_id}/events`: the log as a stream, or in pages for who cannot hold one."""
+
+import random
+import time
+from uuid import UUID
+
+import anyio
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.auth import Caller, authenticate
+from gateway.cursors import CursorInvalid, cursor_of
+from gateway.event_stream import HEADERS, EventStream, one_piece
+from gateway.frames import data_object, reconnect, retry_ms
+from gateway.gateway import Gateway, gateway_of
+from gateway.problems import Problem
+from gateway.streaming import Reader, StreamEnd
+from gateway.tokens import Scope
+from schema.errors import DatabaseBusy, DatabaseUnavailable
+from schema.events import Event, LogHead, log_head, read_after
+from schema.job_ids import parse_job_id
+
+# A thousand streams that began together must not all come back together.
+MAX_AGE_JITTER = 0.2
+JSON_EVENTS_DEFAULT = 200
+JSON_EVENTS_MOST = 1000
+JSON_WAIT_MOST_SECONDS = 50
+
+
+def stream_routes() -> list[Route]:
+    """The routes of this file."""
+    return [Route("/api/ai/jobs/{job_id}/events", job_events, methods=["GET"])]
+
+
+async def job_events(request: Request) -> Response:
+    """Replay from the cursor, then follow; 204 for a reader that has it all."""
+    gateway = gateway_of(request)
+    job_id = parse_job_id(request.path_params["job_id"])
+    if job_id is None:
+        raise Problem("not_found", "A job id is a UUID in lower case; this is none.")
+    caller = await authenticate(request, query_token_for=job_id)
+    caller.must(Scope.READ)
+    as_json = _wants_json(request)
+    cursor = _cursor(request)
+    if as_json:
+        return await _pages(request, gateway, caller, job_id, cursor)
+    return await _stream(request, gateway, caller, job_id, cursor)
+
+
+def _wants_json(request: Request) -> bool:
+    """By the media ranges of Accept; the stream where both would do."""
+    accept = request.headers.get("accept", "*/*").lower()
+    ranges = {part.partition(";")[0].strip() for part in accept.split(",")}
+    if ranges & {"text/event-stream", "text/*", "*/*", ""}:
+        return False
+    if ranges & {"application/json", "application/*"}:
+        return True
+    raise Problem("not_acceptable", "Ask for text/event-stream or application/json.")
+
+
+def _cursor(request: Request) -> int:
+    try:
+        return cursor_of(request)
+    except CursorInvalid:
+        raise Problem("bad_cursor", "A cursor is the id of an event in decimal; drop it and start from 0.") from None
+
+
+async def _head(gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> LogHead:
+    head = await log_head(gateway.database, caller.reach, job_id)
+    if head is None:
+        raise Problem("not_found", "There is no job of this id, or none that you may see.")
+    if cursor > head.last_seq:
+        raise Problem("bad_cursor", f"The log ends at {head.last_seq}; drop what you have and start from 0.")
+    return head
+
+
+async def _stream(request: Request, gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> Response:
+    streams = gateway.tailer.readers
+    # An authorised stream is never answered with an error status: that stops a native EventSource for good.
+    if gateway.draining.is_set():
+        return _come_back("draining", streams)
+    if streams >= gateway.settings.max_streams:
+        return _come_back("overloaded", streams)
+    try:
+        head = await _head(gateway, caller, job_id, cursor)
+    except (DatabaseUnavailable, DatabaseBusy):
+        return _come_back("database", streams)
+    if head.finished and cursor == head.last_seq:
+        return Response(status_code=204, headers={"cache-control": HEADERS["cache-control"]})
+    if request.method == "HEAD":
+        return EventStream(one_piece(b""))
+    reader = Reader(gateway.database, gateway.tailer, job_id, _end(gateway, caller), gateway.settings.heartbeat_s)
+    return EventStream(reader.follow(cursor))
+
+
+def _come_back(reason: str, streams: int) -> Response:
+    return EventStream(one_piece(reconnect(reason, retry_ms(streams))))
+
+
+def _end(gateway: Gateway, caller: Caller) -> StreamEnd:
+    now = anyio.current_time()
+    age_s = gateway.settings.stream_max_age_s * random.uniform(1 - MAX_AGE_JITTER, 1)  # noqa: S311 - spreads load
+    token_s = None if caller.expires_at is None else caller.expires_at.timestamp() - time.time()
+    return StreamEnd(gateway.draining, now + age_s, None if token_s is None else now + token_s)
+
+
+async def _pages(request: Request, gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> Response:
+    limit = _number(request, "limit", 1, JSON_EVENTS_MOST, JSON_EVENTS_DEFAULT)
+    wait_s = _number(request, "wait", 0, JSON_WAIT_MOST_SECONDS, 0)
+    head = await _head(gateway, caller, job_id, cursor)
+    events = await read_after(gateway.database, job_id, cursor, limit)
+    if not events and not head.finished and wait_s:
+        events = await _wait_for_events(gateway, job_id, cursor, limit, wait_s)
+    following = events[-1].seq if events else cursor
+    finished = events[-1].kind.ends if events else head.finished
+    body = {"events": [data_object(event) for event in events], "next": following, "finished": finished}
+    return Response(orjson.dumps(body), media_type="application/json")
+
+
+async def _wait_for_events(gateway: Gateway, job_id: UUID, cursor: int, limit: int, wait_s: int) -> list[Event]:
+    """The first events after the cursor; none where nothing came in time or the process is about to end."""
+    with anyio.move_on_after(wait_s), gateway.tailer.watch(job_id) as tail:
+        while not gateway.draining.is_set():
+            changed = tail.changed
+            if events := await read_after(gateway.database, job_id, cursor, limit):
+                return events
+            gateway.tailer.seed(tail, cursor)
+            await changed.wait()
+    return []
+
+
+def _number(request: Request, name: str, least: int, most: int, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        raise Problem("invalid_query", f"{name} takes a whole number from {least} to {most}.")
+    return int(text)

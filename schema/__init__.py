@@ -1,0 +1,1 @@
+"""PostgreSQL: everything that both processes must agree on, and the only importer of its driver."""

@@ -1,0 +1,69 @@
+"""The ledger of requests on the wire: a row is committed before each is sent, and closed once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from schema.database import Database
+from schema.executor import Executor
+from schema.runs import Lease
+from schema.statements import statement
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """What is known of a call when it is over. A cost that is not known is None, which is not 0."""
+
+    outcome: str
+    error_class: str | None = None
+    error_code: str | None = None
+    http_status: int | None = None
+    finish_reason: str | None = None
+    provider_request_id: str | None = None
+    sent_at: datetime | None = None
+    first_chunk_at: datetime | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    usage_source: str | None = None
+    cost_usd: Decimal | None = None
+    cost_source: str | None = None
+    cost_is_lower_bound: bool = False
+
+
+async def open_call(executor: Executor, lease: Lease, call: int, provider: str, model: str | None) -> bool:
+    """Record that a request is about to be sent; False where the lease is stale: then do not send it."""
+    row = await executor.fetchrow(statement("open_call"), lease.job_id, lease.run_token, call, provider, model)
+    return row is not None
+
+
+async def close_call(executor: Executor, lease: Lease, call: int, end: CallEnd) -> bool:
+    """Record how the request ended; False where it was closed before."""
+    row = await executor.fetchrow(
+        statement("close_call"),
+        *(lease.job_id, lease.attempt, call, end.outcome, end.error_class, end.error_code, end.http_status),
+        *(end.finish_reason, end.provider_request_id, end.sent_at, end.first_chunk_at, end.input_tokens),
+        *(end.output_tokens, end.usage_source, end.cost_usd, end.cost_source, end.cost_is_lower_bound),
+    )
+    return row is not None
+
+
+async def close_open_calls(executor: Executor, job_id: UUID, attempt: int) -> list[int]:
+    """Close as unknown what a holder that is gone left open; returns the calls' numbers."""
+    rows = await executor.fetch(statement("close_open_calls"), job_id, attempt)
+    return sorted(row["call"] for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class JobCost:
+    """What a job's calls cost: the sum of what is known, None where nothing is; `complete` where all of it is."""
+
+    known_usd: Decimal | None
+    complete: bool
+
+
+async def job_costs(database: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobCost]:
+    """For every one of the jobs; a job without a call has cost nothing that could be known."""
+    rows = await database.fetch(statement("job_costs"), list(job_ids))
+    return {row["job_id"]: JobCost(row["known_usd"], row["complete"]) for row in rows}

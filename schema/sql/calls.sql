@@ -1,0 +1,46 @@
+The ledger of requests on the wire.
+
+-- name: open_call
+-- Written and committed before the request is sent, under the lease. No row comes back where the token is stale.
+-- A row that is there already is the holder's own, whose commit was not confirmed: it counts each call once.
+-- $1 job_id, $2 run_token, $3 call, $4 provider, $5 model
+WITH lease AS MATERIALIZED (
+    SELECT job_id, attempt FROM outlive.job_leases WHERE job_id = $1 AND run_token = $2 FOR NO KEY UPDATE
+)
+INSERT INTO outlive.provider_calls (job_id, attempt, call, provider, model)
+SELECT job_id, attempt, $3, $4, $5 FROM lease
+ON CONFLICT (job_id, attempt, call) DO UPDATE SET started_at = now() RETURNING attempt
+
+-- name: close_call
+-- Once: a call that a reaper has closed as unknown stays so.
+-- $1 job_id, $2 attempt, $3 call, $4 outcome, $5 error_class, $6 error_code, $7 http_status, $8 finish_reason,
+-- $9 provider_request_id, $10 sent_at, $11 first_chunk_at, $12 input_tokens, $13 output_tokens, $14 usage_source,
+-- $15 cost_usd, $16 cost_source, $17 cost_is_lower_bound
+UPDATE outlive.provider_calls
+SET outcome = $4, error_class = $5, error_code = $6, http_status = $7, finish_reason = $8, provider_request_id = $9,
+    sent_at = $10, first_chunk_at = $11, input_tokens = $12, output_tokens = $13, usage_source = $14, cost_usd = $15,
+    cost_source = $16, cost_is_lower_bound = $17, finished_at = now()
+WHERE job_id = $1 AND attempt = $2 AND call = $3 AND outcome = 'running' RETURNING call
+
+-- name: close_open_calls
+-- Whoever held the run is gone: what its open calls did is not known. $1 job_id, $2 attempt
+UPDATE outlive.provider_calls SET outcome = 'unknown', error_class = 'unknown', error_code = 'worker_lost',
+    finished_at = now()
+WHERE job_id = $1 AND attempt = $2 AND outcome = 'running' RETURNING call
+
+-- name: list_calls
+-- $1 job_id
+SELECT * FROM outlive.provider_calls WHERE job_id = $1 ORDER BY attempt, call
+
+-- name: list_attempts
+-- $1 job_id
+SELECT attempt, worker, started_at, finished_at, outcome, counted FROM outlive.job_attempts
+WHERE job_id = $1 ORDER BY attempt
+
+-- name: job_costs
+-- Of each job the sum of what is known (null where nothing is) and whether all of it is known. $1 job_ids
+SELECT j.job_id, sum(c.cost_usd) AS known_usd,
+    coalesce(bool_and(c.cost_usd IS NOT NULL AND NOT c.cost_is_lower_bound) FILTER (WHERE c.call IS NOT NULL), true)
+        AS complete
+FROM unnest($1::uuid[]) AS j(job_id) LEFT JOIN outlive.provider_calls c USING (job_id)
+GROUP BY j.job_id

@@ -1,0 +1,50 @@
+What a caller does with a job: create it, find it again by its key, see it, list it.
+
+-- name: create_job
+-- Job, content and first event in one commit; no row comes back where the idempotency key is taken.
+-- $1 id, $2 tenant_id, $3 user_id, $4 idempotency_scope, $5 idempotency_key, $6 request_hash, $7 kind,
+-- $8 provider, $9 model, $10 priority, $11 max_attempts, $12 on_unknown, $13 run_at or null, $14 start_before,
+-- $15 traceparent, $16 input, $17 metadata
+WITH job AS (
+    INSERT INTO outlive.ai_jobs (id, tenant_id, user_id, idempotency_scope, idempotency_key, request_hash, kind,
+        provider, model, priority, max_attempts, on_unknown, run_at, start_before, traceparent, status, last_seq)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, coalesce($13, now()), $14, $15,
+        CASE WHEN $13 > now() THEN 'scheduled' ELSE 'queued' END::outlive.job_status, 1)
+    ON CONFLICT (tenant_id, idempotency_scope, idempotency_key) DO NOTHING
+    RETURNING id, status, run_at
+), content AS (
+    INSERT INTO outlive.job_contents (job_id, input, metadata) SELECT id, $16, $17 FROM job
+), event AS (
+    INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
+    SELECT id, 1, 'status', 0, CASE status
+        WHEN 'scheduled' THEN jsonb_build_object('status', status, 'run_at', outlive.rfc3339(run_at), 'reason', 'run_at')
+        ELSE jsonb_build_object('status', status) END
+    FROM job
+)
+SELECT id FROM job
+
+-- name: find_by_key
+-- $1 tenant_id, $2 idempotency_scope, $3 idempotency_key
+SELECT id, request_hash FROM outlive.ai_jobs
+WHERE tenant_id = $1 AND idempotency_scope = $2 AND idempotency_key = $3
+
+-- name: get_job
+-- One job as far as the caller may see it.
+-- $1 id, $2 tenant_id or null for an operator, $3 user_id or null for all users
+SELECT * FROM outlive.jobs_seen
+WHERE id = $1 AND ($2::uuid IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR user_id = $3)
+
+-- name: list_jobs
+-- Newest first. $1 tenant_id or null, $2 user_id or null, $3 status or null, $4 kind or null,
+-- $5 ids or null for all, $6 id to go on before or null, $7 how many. No results: they may be large.
+SELECT id, tenant_id, user_id, kind, status, priority, provider, model, attempts, max_attempts, cancel_requested,
+    retry_of, created_at, run_at, started_at, finished_at, waiting_for, last_event_id, error_code, error_class,
+    metadata, error_message, NULL AS result
+FROM outlive.jobs_seen
+WHERE ($1::uuid IS NULL OR tenant_id = $1)
+    AND ($2::text IS NULL OR user_id = $2)
+    AND ($3::text IS NULL OR status = $3)
+    AND ($4::text IS NULL OR kind = $4)
+    AND ($5::uuid[] IS NULL OR id = ANY($5))
+    AND ($6::uuid IS NULL OR id < $6)
+ORDER BY id DESC LIMIT $7

@@ -1,0 +1,1 @@
+"""Running jobs: claim, run, append, end; and the only importer of the HTTP client for providers."""

@@ -1,0 +1,72 @@
+"""`python -m worker`: runs jobs until it is told to stop."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+import uvloop
+
+from schema.database import Database, DatabaseSettings
+from schema.errors import OutliveError
+from schema.logs import LogFormat, configure_logs
+from schema.readiness import wait_for_schema
+from schema.settings import database_options, database_settings
+from worker.handlers.registry import Registry
+from worker.providers.catalog import Catalog
+from worker.providers.settings import ProvidersFileError
+from worker.settings import WorkerSettings, worker_options
+from worker.worker import Worker
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@worker_options
+@database_options
+def main(
+    lease_seconds: float,
+    concurrency: int,
+    grace_seconds: float,
+    providers: Path | None,
+    log: LogFormat | None,
+    **database: Any,
+) -> None:
+    """Take jobs of the kinds that are registered here, run them, and keep every piece of their output."""
+    configure_logs(log)
+    failures: list[BaseException] = []
+    try:
+        catalog = Catalog.load(providers, os.environ)
+        with database_settings(**database) as where:
+            settings = WorkerSettings(lease_seconds, concurrency, grace_seconds)
+            anyio.run(_serve, settings, where, catalog, backend_options={"loop_factory": uvloop.new_event_loop})
+    except* (OutliveError, ProvidersFileError) as group:
+        failures.extend(group.exceptions)
+    if failures:
+        raise click.ClickException(str(failures[0]))
+
+
+async def _serve(settings: WorkerSettings, where: DatabaseSettings, catalog: Catalog) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with Database.open(where) as database, anyio.create_task_group() as tasks:
+            worker = Worker(settings, database, catalog, Registry())
+            waiting = anyio.CancelScope()
+            tasks.start_soon(_obey, signals, [worker.drain, worker.hurry], waiting)
+            with waiting:
+                await wait_for_schema(where)
+            if not waiting.cancel_called:
+                await worker.run()
+            tasks.cancel_scope.cancel()
+
+
+async def _obey(signals: Any, commands: list[Callable[[], None]], waiting: anyio.CancelScope) -> None:
+    """The first signal begins the stop, the second one shortens it."""
+    async for _ in signals:
+        waiting.cancel()
+        if commands:
+            commands.pop(0)()
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m worker")

@@ -1,0 +1,107 @@
+"""What no holder does: take back the runs of workers that are gone, promote what is due, fail what came too late.
+
+It runs in every worker, beside the slots, and any number of them may run at once: expired leases are found without a
+lock, then locked one by one in the order job, lease, skipping what somebody else is at.
+"""
+
+from uuid import UUID
+
+import anyio
+import structlog
+
+from schema.calls import close_open_calls
+from schema.database import Database
+from schema.errors import DatabaseBusy, DatabaseUnavailable
+from schema.events import Append, append
+from schema.executor import Executor
+from schema.hints import HintSender
+from schema.runs import (
+    ExpiredRun,
+    Lease,
+    expire_unstarted,
+    fail,
+    list_expired,
+    lock_expired,
+    promote_due,
+    put_back,
+)
+from worker.external import external_event
+from worker.providers.provider import CallOutcome
+from worker.verdicts import Again, Over, Verdict, on_lost
+
+# A job waits at most this much longer than its lease, or than its time; three small indexed reads each.
+LOOK_SECONDS = 1.0
+# One page of expired leases, and of jobs that are promoted or expired at once.
+PAGE = 200
+_FIRST = UUID(int=0)
+
+log = structlog.get_logger()
+
+
+async def carry_out(executor: Executor, lease: Lease, last_seq: int, verdict: Verdict) -> bool:
+    """Do to the job what was decided, in one commit; False where the lease is stale."""
+    match verdict:
+        case Again():
+            return await put_back(
+                executor,
+                lease,
+                last_seq,
+                verdict.reason,
+                verdict.outcome,
+                delay_s=verdict.delay_s,
+                counted=verdict.counted,
+            )
+        case Over():
+            return await fail(executor, lease, last_seq, verdict.failure, verdict.outcome)
+
+
+class Reaper:
+    """Looks after jobs that nobody holds; `run` is its task."""
+
+    def __init__(self, database: Database, hints: HintSender) -> None:
+        self._database = database
+        self._hints = hints
+
+    async def run(self) -> None:
+        """Look, until cancelled."""
+        while True:
+            try:
+                await self._look()
+            except (DatabaseUnavailable, DatabaseBusy) as error:
+                log.warning("reaper could not look", error=str(error))
+            await anyio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        if await promote_due(self._database, PAGE):
+            self._hints.work()
+        for job_id, last_seq in (await expire_unstarted(self._database, PAGE)).items():
+            self._hints.events(job_id, last_seq)
+        after = _FIRST
+        while page := await list_expired(self._database, after, PAGE):
+            for job_id, run_token in page:
+                await self._reap(job_id, run_token)
+            after = page[-1][0]
+
+    async def _reap(self, job_id: UUID, run_token: UUID) -> None:
+        async with self._database.transaction() as connection:
+            expired = await lock_expired(connection, job_id, run_token)
+            if expired is None:
+                return
+            last_seq, had_open_calls = await self._close_calls(connection, expired)
+            verdict = on_lost(expired, had_open_calls=had_open_calls)
+            await carry_out(connection, expired.lease, last_seq, verdict)
+        log.warning("lease expired", job_id=str(job_id), attempt=expired.lease.attempt, next=type(verdict).__name__)
+        self._hints.events(job_id, last_seq + 1)
+        if isinstance(verdict, Again):
+            self._hints.work()
+
+    async def _close_calls(self, connection: Executor, expired: ExpiredRun) -> tuple[int, bool]:
+        """Close what the holder left open, saying so in the log; returns its last seq and whether there was any."""
+        lease = expired.lease
+        calls = await close_open_calls(connection, lease.job_id, lease.attempt)
+        if not calls:
+            return expired.last_seq, False
+        drafts = [external_event(lease.attempt, call, CallOutcome.UNKNOWN) for call in calls]
+        one = Append(lease.job_id, lease.run_token, expired.last_seq, drafts)
+        await append(connection, [one])
+        return one.last_seq, True

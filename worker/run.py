@@ -1,0 +1,240 @@
+"""One claimed run, from its start to exactly one end.
+
+    handler --emit--> writer --appender--> log     every piece is committed before anybody sees it
+       |
+       '----call--> provider --pieces--> writer    the ledger row is committed before the request is sent
+
+    result             saved under a deadline of its own, even if the attempt's has just passed
+    call failed        the verdict of its class
+    time limit         unknown where a request was out, else transient
+    lease lost         nothing: whoever has the job now writes its log
+    lease given up     the unknown rule, once PostgreSQL answers again
+    handed back        at shutdown, where running it twice is harmless
+
+A handler is stopped by cancelling it; what it had open is closed on its way out, and then the end is written.
+"""
+
+import traceback
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, assert_never
+
+import anyio
+import orjson
+import stamina
+import structlog
+
+from schema.database import Database
+from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
+from schema.hints import HintSender
+from schema.runs import AttemptOutcome, ClaimedRun, Failure, NextReason, succeed
+from schema.text import clean_json
+from worker.appender import Appender
+from worker.context import Context
+from worker.handlers.kind import Kind, Repeat
+from worker.leases import LeaseKeeper
+from worker.log_writer import LeaseLost, WriterBroken
+from worker.providers.provider import CallFailed, Provider
+from worker.reaper import carry_out
+from worker.verdicts import (
+    Again,
+    Circumstances,
+    Over,
+    Verdict,
+    on_call_failed,
+    on_handler_error,
+    on_transient,
+    on_unknown,
+)
+
+# A result is worth waiting for a PostgreSQL that restarts; a run that cannot be ended is left to the reaper.
+SAVE_SECONDS = 60.0
+
+log = structlog.get_logger()
+
+
+class Stop(Enum):
+    """Why a handler was stopped from outside."""
+
+    LEASE_LOST = auto()
+    LEASE_GIVEN_UP = auto()
+    HAND_BACK = auto()
+    OUT_OF_TIME = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the handler returned, fit to be stored."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every run of a worker works with."""
+
+    database: Database
+    appender: Appender
+    keeper: LeaseKeeper
+    hints: HintSender
+
+
+class Run:
+    """A claimed job in the hands of its handler; to the lease keeper it is a Holder."""
+
+    def __init__(
+        self, services: Services, claimed: ClaimedRun, kind: Kind, provider: Provider | None, held_until: float
+    ) -> None:
+        self.lease = claimed.lease
+        self.held_until = held_until
+        self._services = services
+        self._claimed = claimed
+        self._kind = kind
+        self._writer = services.appender.open(claimed.lease, claimed.last_seq)
+        self._context = Context(services.database, services.appender, self._writer, provider, claimed.model)
+        self._scope = anyio.CancelScope()
+        self._stop: Stop | None = None
+
+    @property
+    def is_safe_to_hand_back(self) -> bool:
+        """Whether another worker may run the job again without harm."""
+        return self._kind.repeat is Repeat.SAFE
+
+    def lose_lease(self) -> None:
+        """Somebody else has the job."""
+        self.stop(Stop.LEASE_LOST)
+
+    def give_up_lease(self) -> None:
+        """PostgreSQL was silent for too long; stop before the lease can have run out."""
+        self.stop(Stop.LEASE_GIVEN_UP)
+
+    def stop(self, why: Stop) -> None:
+        """Stop the handler; the first reason stands."""
+        if self._stop is None:
+            self._stop = why
+            self._scope.cancel()
+
+    async def execute(self) -> None:
+        """Run the handler and write the end."""
+        self._services.keeper.hold(self)
+        try:
+            end = await self._handle()
+            if end is not None:
+                await self._save(end)
+        except LeaseLost:
+            log.warning("run lost its lease", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
+        finally:
+            self._services.keeper.release(self)
+
+    async def _handle(self) -> Result | Verdict | None:
+        """The handler's result, or what its failure means; None where this run has nothing more to say."""
+        with self._scope, anyio.move_on_after(self._kind.time_limit_s) as limit:
+            return await self._call_handler()
+        return self._time_limit() if limit.cancelled_caught else self._stopped()
+
+    async def _call_handler(self) -> Result | Verdict:
+        try:
+            value = clean_json(await self._kind.handler(self._context, self._claimed.input))
+            orjson.dumps(value)
+            return Result(value)
+        except CallFailed as error:
+            return on_call_failed(error.receipt, self._circumstances())
+        except WriterBroken:
+            return _refused("event_refused")
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a handler raises ends its job and never the worker
+            log.error("handler failed", job_id=str(self.lease.job_id), kind=self._kind.name, **_origin(error))
+            return on_handler_error()
+
+    def _circumstances(self) -> Circumstances:
+        claimed = self._claimed
+        return Circumstances(
+            attempt=self.lease.attempt,
+            attempts=claimed.attempts,
+            max_attempts=claimed.max_attempts,
+            on_unknown=claimed.on_unknown,
+            repeat=self._kind.repeat,
+            has_checkpoint=claimed.checkpoint is not None,
+        )
+
+    def _time_limit(self) -> Verdict:
+        if self._context.has_unsure_call:
+            now = self._circumstances()
+            return on_unknown("time_limit", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
+        return on_transient("time_limit", self._circumstances())
+
+    def _stopped(self) -> Verdict | None:
+        match self._stop:
+            case Stop.LEASE_LOST | None:
+                return None
+            case Stop.HAND_BACK:
+                return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
+            case Stop.LEASE_GIVEN_UP | Stop.OUT_OF_TIME:
+                return self._interrupted()
+            case other:
+                assert_never(other)
+
+    def _interrupted(self) -> Verdict:
+        if self._context.has_unsure_call or self._kind.repeat is Repeat.NEVER:
+            now = self._circumstances()
+            return on_unknown("interrupted", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
+        return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
+
+    async def _save(self, end: Result | Verdict) -> None:
+        """Write the end, under a deadline of its own that no other cancellation shortens."""
+        with anyio.move_on_after(SAVE_SECONDS, shield=True) as scope:
+            try:
+                async for attempt in stamina.retry_context(
+                    on=(DatabaseUnavailable, DatabaseBusy), attempts=None, timeout=SAVE_SECONDS, wait_max=2.0
+                ):
+                    with attempt:
+                        await self._save_once(end)
+            except (DatabaseUnavailable, DatabaseBusy):
+                log.error("run not ended", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
+        if scope.cancelled_caught:
+            log.error("run not ended", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
+
+    async def _save_once(self, end: Result | Verdict) -> None:
+        try:
+            last_seq = await self._services.appender.flush(self._writer)
+        except WriterBroken:
+            last_seq = self._writer.last_seq
+            end = _refused("event_refused") if isinstance(end, Result) else end
+        try:
+            done = await self._write_end(end, last_seq)
+        except WriteRefused:
+            end = _refused("result_refused")
+            done = await self._write_end(end, last_seq)
+        self._tell(end, done=done, last_seq=last_seq)
+
+    async def _write_end(self, end: Result | Verdict, last_seq: int) -> bool:
+        if isinstance(end, Result):
+            return await succeed(self._services.database, self.lease, last_seq, end.value)
+        return await carry_out(self._services.database, self.lease, last_seq, end)
+
+    def _tell(self, end: Result | Verdict, *, done: bool, last_seq: int) -> None:
+        # Not done: lost, or done by a try whose answer was lost. Either way the readers should look.
+        log.info(
+            "run ended",
+            job_id=str(self.lease.job_id),
+            kind=self._kind.name,
+            attempt=self.lease.attempt,
+            end=type(end).__name__.lower(),
+            confirmed=done,
+        )
+        self._services.hints.events(self.lease.job_id, last_seq + 1)
+        if isinstance(end, Again):
+            self._services.hints.work()
+
+
+def _refused(code: str) -> Over:
+    """PostgreSQL will not hold what the handler made."""
+    message = "The handler's output cannot be stored; its worker's log says why: mend the handler."
+    return Over(Failure(code, "permanent", message), AttemptOutcome.FAILED)
+
+
+def _origin(error: BaseException) -> dict[str, str]:
+    """What an exception was and where it rose, without its text."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return {"error": type(error).__name__, "where": f"{last.filename}:{last.lineno} in {last.name}"}

@@ -1,0 +1,195 @@
+"""A worker process: it takes jobs, runs them, and looks after its leases and after jobs that nobody holds.
+
+One task group owns the side tasks; if one of them dies the process ends, loudly, and its leases run out. At a stop
+nothing is claimed any more at that instant, runs that may be repeated go back at once, the others may end within the
+grace, and what is left then is closed by the unknown rule.
+"""
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from schema.database import Database
+from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
+from schema.hints import WORK_CHANNEL, HintSender
+from schema.kinds import JobKind, forget_worker, register_kind, see_worker
+from schema.listener import Listener
+from schema.partitions import make_partitions
+from schema.runs import ClaimedRun, claim
+from worker.appender import Appender
+from worker.handlers.registry import Registry
+from worker.leases import LeaseKeeper
+from worker.providers.catalog import Catalog
+from worker.reaper import Reaper
+from worker.run import Run, Services, Stop
+from worker.settings import WorkerSettings
+
+# Behind every hint; docs/protocol.md 5 promises that a worker looks after 2 s without one.
+POLL_SECONDS = 2.0
+# One claim is one commit; past some dozens a larger one gains nothing and holds its rows longer.
+CLAIM_MOST = 50
+# jobs_seen counts a worker as gone after 60 s.
+PRESENCE_SECONDS = 15.0
+# Partitions are made weeks ahead.
+PARTITIONS_SECONDS = 3600.0
+# Of the grace: writing the ends of what had to be stopped, and leaving.
+LEAVING_SECONDS = 3.0
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """Call `run`; `drain` begins the stop and `hurry` shortens it."""
+
+    def __init__(self, settings: WorkerSettings, database: Database, catalog: Catalog, registry: Registry) -> None:
+        self._settings = settings
+        self._database = database
+        self._catalog = catalog
+        self._registry = registry
+        self._hints = HintSender(database)
+        self._appender = Appender(database, self._hints)
+        self._keeper = LeaseKeeper(database, settings.lease_s)
+        self._services = Services(database, self._appender, self._keeper, self._hints)
+        self._kinds = [kind.name for kind in registry]
+        self._runs: set[Run] = set()
+        self._wake = anyio.Event()
+        self._draining = False
+        self._hurried = anyio.Event()
+
+    def drain(self) -> None:
+        """Claim nothing more and come to an end within the grace."""
+        self._draining = True
+        self._look()
+
+    def hurry(self) -> None:
+        """Do not wait for anything any more."""
+        self._hurried.set()
+
+    def _look(self) -> None:
+        wake, self._wake = self._wake, anyio.Event()
+        wake.set()
+
+    async def run(self) -> None:
+        """Work until drained. Raises PoolerRefused, SchemaTooNew, or what a side task died of."""
+        listener = Listener(self._database.settings, {WORK_CHANNEL: lambda _: self._look()}, self._look)
+        await listener.check_address()
+        await self._register()
+        async with anyio.create_task_group() as side:
+            for task in (
+                *(self._hints.run, self._appender.run, self._keeper.run, listener.run),
+                *(Reaper(self._database, self._hints).run, self._stay_seen, self._keep_partitions),
+            ):
+                side.start_soon(task)
+            log.info("worker ready", worker=self._settings.name, kinds=self._kinds, providers=self._catalog.names)
+            async with anyio.create_task_group() as runs:
+                await self._claim_until_drained(runs)
+                await self._end_runs()
+            await self._leave()
+            side.cancel_scope.cancel()
+
+    async def _register(self) -> None:
+        for kind in self._registry:
+            provider, model = self._catalog.default_for(kind)
+            await register_kind(
+                self._database,
+                JobKind(
+                    kind=kind.name,
+                    version=kind.version,
+                    input_schema=kind.input_schema,
+                    repeat=kind.repeat,
+                    time_limit_s=kind.time_limit_s,
+                    default_provider=provider,
+                    default_model=model,
+                    choices=self._catalog.choices_for(kind),
+                ),
+            )
+        await see_worker(self._database, self._settings.name, self._kinds)
+
+    async def _claim_until_drained(self, runs: TaskGroup) -> None:
+        while not self._draining:
+            wake = self._wake
+            wanted = min(CLAIM_MOST, self._settings.concurrency - len(self._runs))
+            if wanted and await self._claim(runs, wanted) == wanted:
+                continue
+            with anyio.move_on_after(POLL_SECONDS):
+                await wake.wait()
+
+    async def _claim(self, runs: TaskGroup, wanted: int) -> int:
+        """Take up to `wanted` jobs and start them; returns how many."""
+        asked_at = anyio.current_time()
+        try:
+            claimed = await claim(
+                *(self._database, self._settings.name, self._kinds, self._catalog.names),
+                *(wanted, self._settings.lease_s),
+            )
+        except (DatabaseUnavailable, DatabaseBusy, WriteRefused) as error:
+            log.warning("claim failed", error=str(error))
+            return 0
+        for each in claimed:
+            self._start(runs, each, self._keeper.first_deadline(asked_at))
+        return len(claimed)
+
+    def _start(self, runs: TaskGroup, claimed: ClaimedRun, held_until: float) -> None:
+        provider = None if claimed.provider is None else self._catalog.provider(claimed.provider)
+        run = Run(self._services, claimed, self._registry[claimed.kind], provider, held_until)
+        log.info("run started", job_id=str(run.lease.job_id), kind=claimed.kind, attempt=run.lease.attempt)
+        self._hints.events(run.lease.job_id, claimed.last_seq)
+        self._runs.add(run)
+        runs.start_soon(self._execute, run)
+
+    async def _execute(self, run: Run) -> None:
+        try:
+            await run.execute()
+        finally:
+            self._runs.discard(run)
+            self._look()
+
+    async def _end_runs(self) -> None:
+        """Hand back what may be run twice, let the rest end, and stop what does not in time."""
+        log.info("worker stops", runs=len(self._runs))
+        for run in list(self._runs):
+            if run.is_safe_to_hand_back:
+                run.stop(Stop.HAND_BACK)
+        with anyio.move_on_after(max(0.0, self._settings.grace_s - 2 * LEAVING_SECONDS)):
+            async with anyio.create_task_group() as waits:
+                waits.start_soon(self._cancel_when_hurried, waits)
+                await self._all_ended()
+                waits.cancel_scope.cancel()
+        for run in list(self._runs):
+            run.stop(Stop.OUT_OF_TIME)
+        with anyio.move_on_after(LEAVING_SECONDS):
+            await self._all_ended()
+
+    async def _cancel_when_hurried(self, waits: TaskGroup) -> None:
+        await self._hurried.wait()
+        waits.cancel_scope.cancel()
+
+    async def _all_ended(self) -> None:
+        while self._runs:
+            wake = self._wake
+            await wake.wait()
+
+    async def _leave(self) -> None:
+        with anyio.move_on_after(LEAVING_SECONDS):
+            try:
+                await forget_worker(self._database, self._settings.name)
+            except DatabaseUnavailable:
+                log.warning("worker left without a word", worker=self._settings.name)
+        log.info("worker stopped", worker=self._settings.name, runs_left=len(self._runs))
+
+    async def _stay_seen(self) -> None:
+        while True:
+            await anyio.sleep(PRESENCE_SECONDS)
+            try:
+                await see_worker(self._database, self._settings.name, self._kinds)
+            except (DatabaseUnavailable, DatabaseBusy) as error:
+                log.warning("presence not noted", error=str(error))
+
+    async def _keep_partitions(self) -> None:
+        while True:
+            await anyio.sleep(PARTITIONS_SECONDS)
+            try:
+                made = await make_partitions(self._database)
+                log.info("partitions made", names=made)
+            except (DatabaseUnavailable, DatabaseBusy) as error:
+                log.warning("partitions not made", error=str(error))
