@@ -5,7 +5,7 @@ write where plain ASGI took 22 (docs/performance.md), patches the server on impo
 cut look like a clean end. Here an error in mid-stream reaches the server, which then cuts the connection visibly.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
 
@@ -13,8 +13,9 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-# A reader that takes nothing for so long is gone or hostile; it comes back with its cursor if it lives.
-SEND_SECONDS = 30
+from gateway.wheel import Pulse, Wheel
+
+Pieces = Callable[[Pulse], AsyncGenerator[bytes]]
 
 HEADERS: Final[Mapping[str, str]] = {
     "content-type": "text/event-stream",
@@ -26,9 +27,10 @@ HEADERS: Final[Mapping[str, str]] = {
 class EventStream(Response):
     """Sends each piece as it comes; ends when the pieces end, the client leaves, or it stops reading."""
 
-    def __init__(self, pieces: AsyncGenerator[bytes]) -> None:
+    def __init__(self, wheel: Wheel, pieces: Pieces) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
+        self._wheel = wheel
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,10 +38,12 @@ class EventStream(Response):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_disconnected, receive, tasks.cancel_scope)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            async with aclosing(self._pieces) as pieces:
-                async for piece in pieces:
-                    with anyio.fail_after(SEND_SECONDS):
+            with self._wheel.turning(tasks.cancel_scope) as pulse:
+                async with aclosing(self._pieces(pulse)) as pieces:
+                    async for piece in pieces:
+                        pulse.sending()
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
+                        pulse.sent()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             tasks.cancel_scope.cancel()
 
@@ -50,6 +54,10 @@ async def _until_disconnected(receive: Receive, scope: anyio.CancelScope) -> Non
     scope.cancel()
 
 
-async def one_piece(piece: bytes) -> AsyncGenerator[bytes]:
+def one_piece(piece: bytes) -> Pieces:
     """A body that is one piece."""
-    yield piece
+
+    async def body(_pulse: Pulse) -> AsyncGenerator[bytes]:
+        yield piece
+
+    return body

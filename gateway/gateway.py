@@ -12,6 +12,7 @@ from gateway.settings import GatewaySettings
 from gateway.tailer import Tailer
 from gateway.tenant_book import TenantBook
 from gateway.tokens import Signer
+from gateway.wheel import Wheel
 from schema.database import Database
 from schema.hints import HintSender
 from schema.listener import Listener
@@ -24,6 +25,7 @@ class Gateway:
     settings: GatewaySettings
     database: Database
     tailer: Tailer
+    wheel: Wheel
     listener: Listener
     hints: HintSender
     signer: Signer

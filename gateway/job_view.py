@@ -37,7 +37,7 @@ def rfc3339(moment: datetime | None) -> str | None:
 
 def _facts(job: Job) -> dict[str, Any]:
     return {
-        "job_id": job.id,
+        "job_id": str(job.id),
         "kind": job.kind,
         "status": job.status,
         "user_id": job.user_id,
@@ -48,7 +48,7 @@ def _facts(job: Job) -> dict[str, Any]:
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,
         "cancel_requested": job.cancel_requested,
-        "retry_of": job.retry_of,
+        "retry_of": None if job.retry_of is None else str(job.retry_of),
         "created_at": rfc3339(job.created_at),
         "run_at": rfc3339(job.run_at),
         "started_at": rfc3339(job.started_at),
@@ -61,7 +61,9 @@ def _facts(job: Job) -> dict[str, Any]:
 
 
 def _error(error: JobError | None) -> dict[str, str] | None:
-    return error and {"code": error.code, "class": error.error_class, "message": error.message}
+    if error is None:
+        return None
+    return {"code": error.code, "class": error.error_class, "message": error.message}
 
 
 def _cost(cost: JobCost | None) -> dict[str, Any] | None:

@@ -13,8 +13,6 @@ from schema.errors import DatabaseBusy, DatabaseUnavailable
 from schema.kinds import JobKind, list_kinds
 
 REFRESH_SECONDS = 5
-# A caller who guesses names must not cost a query each.
-MISS_SECONDS = 0.5
 # Patterns come from a team's own schemas and are run on callers' text.
 BACKTRACK_STEPS = 100_000
 
@@ -35,20 +33,25 @@ class KindBook:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[str, KnownKind] = {}
-        self._read_at = float("-inf")
+        self._asked_at = float("-inf")
+        self._asking = anyio.Lock()
 
     def __iter__(self) -> Iterator[JobKind]:
         return (known.kind for known in self._known.values())
 
     async def find(self, name: str) -> KnownKind | None:
         """The kind of this name, if any worker ever registered one."""
-        if name not in self._known and anyio.current_time() - self._read_at > MISS_SECONDS:
-            await self.refresh()
+        if name not in self._known:
+            came_at = anyio.current_time()
+            async with self._asking:
+                # Only a question that was put after this one came can say that no worker has registered the kind.
+                if self._asked_at <= came_at:
+                    await self.refresh()
         return self._known.get(name)
 
     async def refresh(self) -> None:
         """Read the table again; a schema that did not change is not compiled again."""
-        self._read_at = anyio.current_time()
+        asked_at = anyio.current_time()
         known: dict[str, KnownKind] = {}
         for kind in await list_kinds(self._database):
             before = self._known.get(kind.kind)
@@ -56,7 +59,7 @@ class KindBook:
                 known[kind.kind] = before
             elif (validator := _compiled(kind)) is not None:
                 known[kind.kind] = KnownKind(kind, validator)
-        self._known = known
+        self._known, self._asked_at = known, asked_at
 
     async def run(self) -> None:
         """Keep up with the table until cancelled."""

@@ -1,4 +1,4 @@
-"""Pages from elsewhere: which may read answers (CORS), and which requests a browser sent on a foreign page's behalf."""
+"""Pages from elsewhere: which may read answers (CORS), and what a browser sent on a foreign page's behalf."""
 
 from urllib.parse import urlsplit
 
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.problems import Problem
 
-# What a caller of ours sends and a browser asks about first; R72 of the SSE evidence, with what traces and waits need.
+# What a caller of ours sends and a browser asks about first; with what traces and waits need.
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Cache-Control, Prefer, traceparent"
 ALLOWED_METHODS = "GET, HEAD, POST, DELETE"
 EXPOSED_HEADERS = "Location, Retry-After, Idempotent-Replayed"
@@ -17,7 +17,7 @@ _REFUSED = Problem("forbidden", "Pages of this origin may not call; list it in O
 
 
 class Cors:
-    """Tells the browser that the named origins may read every answer, errors too; pure ASGI, so that a cut stays one."""
+    """Tells the browser that the named origins may read every answer, errors too; pure ASGI."""
 
     def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
         self._app = app
@@ -72,5 +72,6 @@ def is_cross_site(headers: Headers, origins: frozenset[str], public_url: str) ->
         return True
     if origin is None:
         return False
-    own = {headers.get("host", ""), urlsplit(public_url).netloc}
-    return urlsplit(origin).netloc not in own
+    own = {headers.get("host"), urlsplit(public_url).netloc or None}
+    # "null", which a sandboxed frame sends, has no host at all.
+    return (urlsplit(origin).netloc or "null") not in own

@@ -10,7 +10,7 @@ from schema.migrate import check_version, version
 
 # While it waits for a migration, somebody waits for it; later it only looks after itself.
 WAITING_SECONDS = 0.5
-LOOK_SECONDS = 10
+LOOK_SECONDS = 2
 
 log = structlog.get_logger()
 

@@ -1,9 +1,9 @@
 """JSON that every reader understands alike: no doubled names, no NaN, no number that a double cannot hold.
 
-What a value is compared by is in here too. RFC 8785 says when two bodies are the same; its own text is not needed for
-that, only something that is equal exactly when the RFC's is. Numbers are made canonical while they are read (`1.0` and
-`1e0` are `1`), and orjson sorts the names: 10 ms for 100,000 members where the rfc8785 package takes 170, and 16 ms
-against 1.8 s for 2.6 million empty strings. A test holds the two against each other.
+What a value is compared by is in here too. RFC 8785 says when two bodies are the same; its text is not needed, only
+something that is equal exactly when the RFC's is. Numbers are made canonical while they are read (`1.0` and `1e0` are
+`1`), and orjson sorts the names: 10 ms for 100,000 members where the rfc8785 package takes 170, and 16 ms against
+1.8 s for 2.6 million empty strings. A test holds the two against each other.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ def _constant(name: str) -> NoReturn:
 def _check_levels(value: Any) -> None:
     """Level by level instead of by recursion, which a deep value would end."""
     level, depth = [value], 0
-    while level := [item for item in level if isinstance(item, dict | list) and item]:
+    while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
         if depth > MOST_LEVELS:
             _refuse(f"is nested deeper than {MOST_LEVELS} levels")

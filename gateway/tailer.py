@@ -15,10 +15,11 @@ import anyio
 import structlog
 
 from gateway.tails import Tail
+from gateway.wheel import Pulse
 from schema.database import Database
 from schema.errors import DatabaseBusy, DatabaseUnavailable, LogBroken
 from schema.events import read_many
-from schema.hints import decode_hints
+from schema.hints import decode_hints, short_id
 
 # Every hint lost costs this much latency, no event. 1,000 idle jobs cost one query of some 10 ms each time.
 POLL_SECONDS = 1.5
@@ -38,52 +39,49 @@ class Tailer:
     def __init__(self, database: Database, poll_s: float = POLL_SECONDS) -> None:
         self._database = database
         self._poll_s = poll_s
-        self._tails: dict[UUID, Tail] = {}
-        self._dirty: set[UUID] = set()
+        # By the form in which hints name a job: a hint for 200 jobs then costs 200 look-ups and makes no UUID.
+        self._tails: dict[str, Tail] = {}
+        self._dirty: set[Tail] = set()
         self._wanted = anyio.Event()
 
     @property
-    def readers(self) -> int:
-        """How many streams are being served."""
-        return sum(tail.readers for tail in self._tails.values())
+    def watched(self) -> int:
+        """How many jobs have a reader."""
+        return len(self._tails)
 
     def hint(self, payload: str) -> None:
         """What a NOTIFY said; jobs that nobody watches and news that are known cost nothing."""
-        for job_id, seq in decode_hints(payload):
-            tail = self._tails.get(job_id)
+        for short, seq in decode_hints(payload):
+            tail = self._tails.get(short)
             if tail is not None and (tail.last is None or tail.last < seq):
-                self._mark((job_id,))
+                self._mark((tail,))
 
     def everything_changed(self) -> None:
         """Hints may have been lost: look at every job that is watched."""
-        self._mark(self._tails)
+        self._mark(self._tails.values())
 
-    def wake_readers(self) -> None:
-        """Let every reader look up, because the process is about to end."""
-        for tail in self._tails.values():
-            tail.wake()
-
-    def _mark(self, job_ids: Iterable[UUID]) -> None:
-        self._dirty.update(job_ids)
+    def _mark(self, tails: Iterable[Tail]) -> None:
+        self._dirty.update(tails)
         self._wanted.set()
 
     @contextmanager
-    def watch(self, job_id: UUID) -> Iterator[Tail]:
+    def watch(self, job_id: UUID, pulse: Pulse) -> Iterator[Tail]:
         """The job's tail for one reader, who registers by this before it reads anything."""
-        tail = self._tails.setdefault(job_id, Tail(job_id))
-        tail.readers += 1
+        short = short_id(job_id)
+        tail = self._tails.setdefault(short, Tail(job_id))
+        tail.readers.add(pulse)
         try:
             yield tail
         finally:
-            tail.readers -= 1
+            tail.readers.discard(pulse)
             if not tail.readers:
-                self._tails.pop(job_id, None)
+                self._tails.pop(short, None)
 
     def seed(self, tail: Tail, last_seq: int) -> None:
         """A reader has reached `last_seq`: let the tail go on from there."""
         if tail.seed(last_seq):
             # A hint that came before this had no place to be counted from.
-            self._mark((tail.job_id,))
+            self._mark((tail,))
 
     async def run(self) -> None:
         """Read what is dirty, as it becomes so, and everything once in a while, until cancelled."""
@@ -108,27 +106,21 @@ class Tailer:
                 self.everything_changed()
 
     async def _read_dirty(self) -> None:
-        dirty, self._dirty = list(self._dirty), set()
+        dirty, self._dirty = [tail for tail in self._dirty if tail.readers and tail.last is not None], set()
         for first in range(0, len(dirty), JOBS_AT_ONCE):
-            tails = [self._tails.get(job_id) for job_id in dirty[first : first + JOBS_AT_ONCE]]
-            cursors = {tail.job_id: tail.last for tail in tails if tail is not None and tail.last is not None}
-            if cursors:
-                await self._read_jobs(cursors)
+            await self._read_jobs({tail.job_id: tail for tail in dirty[first : first + JOBS_AT_ONCE]})
 
-    async def _read_jobs(self, cursors: dict[UUID, int]) -> None:
+    async def _read_jobs(self, tails: dict[UUID, Tail]) -> None:
+        cursors = {job_id: tail.last for job_id, tail in tails.items() if tail.last is not None}
         for job_id, events in (await read_many(self._database, cursors, ROWS_EACH)).items():
-            tail = self._tails.get(job_id)
-            # Everybody may have left, or left and come back, while the query ran.
-            if tail is None or tail.last != cursors[job_id]:
-                self._mark((job_id,))
-                continue
+            tail = tails[job_id]
             try:
                 tail.extend(events)
             except LogBroken as error:
                 self._abandon(tail, error)
                 continue
             if len(events) == ROWS_EACH:
-                self._mark((job_id,))
+                self._mark((tail,))
 
     def _abandon(self, tail: Tail, error: LogBroken) -> None:
         """Give up a tail that does not go on: its readers meet the hole in the table and are told there."""

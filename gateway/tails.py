@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-import anyio
-
 from gateway.frames import frame
+from gateway.wheel import Pulse
 from schema.errors import LogBroken
 from schema.events import Event
 
@@ -26,15 +25,14 @@ class Block:
 class Tail:
     """Frames of seq > `start` up to `last`, without a hole. Before `seed` it holds nothing and reaches nowhere.
 
-    `changed` is set, and replaced, when there is something to look at. A reader takes it before it reads, so that
-    what comes in between wakes it.
+    `readers` are woken when there is something to look at. A reader lowers its flag before it reads, so that what
+    comes in between wakes it.
     """
 
     def __init__(self, job_id: UUID) -> None:
         self.job_id = job_id
-        self.readers = 0
+        self.readers: set[Pulse] = set()
         self.last: int | None = None
-        self.changed = anyio.Event()
         self._start = 0
         self._frames: list[bytes] = []
         self._size_bytes = 0
@@ -83,8 +81,8 @@ class Tail:
 
     def wake(self) -> None:
         """Let every reader look again."""
-        changed, self.changed = self.changed, anyio.Event()
-        changed.set()
+        for reader in self.readers:
+            reader.wake()
 
     def after(self, cursor: int) -> Block | None:
         """All that follows `cursor`, empty at the end; None where the tail does not reach back so far.

@@ -27,8 +27,13 @@ _SESSION = {
     "TimeZone": "UTC",
 }
 
-# 08 connection, 53 resources, 57P shutdown; 25006 is a primary that became a standby.
-_UNAVAILABLE_STATES = ("08", "53", "57P", "25006")
+# 08 connection, 53 resources, 57P shutdown, 58 the server's disk, 57014 and 25P03 our own limits on a server that is
+# stuck; 25006 is a primary that became a standby.
+_UNAVAILABLE_STATES = ("08", "53", "57P", "58", "57014", "25P03", "25006")
+# A wrong address, or a database or role that somebody has yet to make.
+_NOT_LET_IN_STATES = ("28", "3D000")
+# A lock that stayed taken, a deadlock, a serialization failure: the transaction was rolled back whole.
+_BUSY_STATES = ("55P03", "40P01", "40001")
 # Data exceptions and broken constraints, a missing partition among them.
 _REFUSED_STATES = ("22", "23")
 
@@ -61,12 +66,14 @@ def translated() -> Iterator[None]:
     """Turn the driver's errors into ours: not there, or locked; what is a fault of our own passes unchanged."""
     try:
         yield
-    except asyncpg.LockNotAvailableError as error:
-        raise DatabaseBusy("a row stayed locked; nothing was written, try again") from error
     except asyncpg.PostgresError as error:
         state = str(error.sqlstate or "08")
+        if state.startswith(_BUSY_STATES):
+            raise DatabaseBusy("a row stayed locked; nothing was written, try again") from error
         if state.startswith(_UNAVAILABLE_STATES):
             raise DatabaseUnavailable("PostgreSQL is restarting or out of reach; try again later") from error
+        if state.startswith(_NOT_LET_IN_STATES):
+            raise DatabaseUnavailable("PostgreSQL does not let us in; check DATABASE_URL and the role") from error
         if state.startswith(_REFUSED_STATES):
             raise WriteRefused(state) from None  # the driver's text may hold the value itself
         raise

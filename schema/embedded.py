@@ -28,6 +28,7 @@ import click
 import structlog
 
 from schema.embedded_home import PORT, EmbeddedFailed, Home, find_home
+from schema.logs import LogFormat, configure_logs
 from schema.postmaster import Postmaster, attach, ensure_cluster, launch, lives, reap, running, stop
 
 DEFAULT_DIRECTORY = Path(".outlive/pg")
@@ -81,6 +82,7 @@ class EmbeddedPostgres:
                 # Another process found the server dead and started it again, which made us no less its owner.
                 if successor := running(self._home):
                     stop(successor, immediate=immediate)
+                self._home.leave()
         finally:
             os.close(self._owner_lock)
             self._owner_lock = None
@@ -171,9 +173,10 @@ def _locked(home: Home) -> Iterator[None]:
     type=click.Path(file_okay=False, path_type=Path),
     help="Start the embedded PostgreSQL of DIR, print its URL, and stop it when standard input ends.",
 )
-def main(directory: Path) -> None:
+@click.option("--log", "log_format", envvar="OUTLIVE_LOG", show_envvar=True, type=click.Choice(["text", "json"]))
+def main(directory: Path, log_format: LogFormat | None) -> None:
     """Holds the embedded PostgreSQL for another program, and lets go of it however that program ends."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs(log_format)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     try:
         with start_embedded(directory) as server:

@@ -14,6 +14,7 @@ DIRECTORY's path, and DIRECTORY/data links to it. Locks and log then stand besid
 link, so that two copies of one link still share them.
 """
 
+import contextlib
 import hashlib
 import os
 import pwd
@@ -82,6 +83,12 @@ class Home:
         """Where the cluster's locks and log stand."""
         return self.data.parent
 
+    def leave(self) -> None:
+        """Takes the socket's folder away after a stop, where it is one of its own and empty."""
+        if self.socket_directory != self.data:
+            with contextlib.suppress(OSError):
+                self.socket_directory.rmdir()
+
     @property
     def log_file(self) -> Path:
         """What the server says, from this start and earlier ones."""
@@ -103,11 +110,8 @@ def find_home(directory: Path, programs: Path) -> Home:
         socket_directory = _socket_place(directory, data, run_as)
         return Home(directory, data, socket_directory, _reachable_programs(programs, run_as), run_as)
     except PermissionError as error:
-        raise EmbeddedFailed(
-            directory,
-            f"may not use {error.filename}; give that folder to this account, "
-            "or name another with OUTLIVE_EMBEDDED_DIR",
-        ) from error
+        reason = f"may not use {error.filename}; let this account, or name another place with OUTLIVE_EMBEDDED_DIR"
+        raise EmbeddedFailed(directory, reason) from error
 
 
 def _make_open(directory: Path) -> None:
@@ -148,11 +152,8 @@ def _made_account(directory: Path) -> pwd.struct_passwd:
         if account := _account():
             return account
         time.sleep(0.1)
-    raise EmbeddedFailed(
-        directory,
-        f"cannot run as root and no account {SERVER_USER!r} could be made ({said}); "
-        "start as another user, make that account, or set DATABASE_URL",
-    )
+    reason = f"cannot run as root, and no account {SERVER_USER!r} could be made ({said}); start as another user"
+    raise EmbeddedFailed(directory, reason)
 
 
 def _data_place(directory: Path, run_as: RunAs) -> Path:
@@ -207,13 +208,13 @@ def _socket_place(directory: Path, data: Path, run_as: RunAs) -> Path:
 def _reachable_programs(programs: Path, run_as: RunAs) -> Path:
     """The programs as they are installed, or a copy where the server's account cannot run those.
 
-    The copy is named by the size and time of the server's file, so that an upgrade makes a new one. It is
-    made aside and then renamed, so that nobody runs half of it.
+    The copy is named by what the server's file holds, so that an upgrade makes a new one and another checkout
+    does not. It is made aside and then renamed, so that nobody runs half of it.
     """
     if not run_as or _runs(programs / "postgres", run_as):
         return programs
-    info = (programs / "postgres").stat()
-    place = LASTING / f"postgres-{info.st_size:x}-{int(info.st_mtime):x}"
+    with (programs / "postgres").open("rb") as program:
+        place = LASTING / f"postgres-{hashlib.file_digest(program, 'sha256').hexdigest()[:12]}"
     copied = place / programs.parent.parent.name / programs.parent.name / programs.name
     if not copied.exists():
         _make_open(LASTING)

@@ -14,7 +14,8 @@ WEEKS_AHEAD = 4
 
 def _week_of(moment: datetime) -> datetime:
     """Monday 00:00 UTC of the week of `moment`."""
-    monday = moment.astimezone(UTC) - timedelta(days=moment.weekday())
+    day = moment.astimezone(UTC)
+    monday = day - timedelta(days=day.weekday())
     return monday.replace(hour=0, minute=0, second=0, microsecond=0)
 
 

@@ -11,7 +11,7 @@ import structlog
 
 from schema.calls import close_open_calls
 from schema.database import Database
-from schema.errors import DatabaseBusy, DatabaseUnavailable
+from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, append
 from schema.executor import Executor
 from schema.hints import HintSender
@@ -65,21 +65,33 @@ class Reaper:
     async def run(self) -> None:
         """Look, until cancelled."""
         while True:
-            try:
-                await self._look()
-            except (DatabaseUnavailable, DatabaseBusy) as error:
-                log.warning("reaper could not look", error=str(error))
+            await self._look()
             await anyio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
+        for task in (self._promote_due, self._expire_unstarted, self._take_back):
+            try:
+                await task()
+            except (DatabaseUnavailable, DatabaseBusy, WriteRefused) as error:
+                log.warning("reaper could not look", task=task.__name__.strip("_"), error=str(error))
+
+    async def _promote_due(self) -> None:
         if await promote_due(self._database, PAGE):
             self._hints.work()
+
+    async def _expire_unstarted(self) -> None:
         for job_id, last_seq in (await expire_unstarted(self._database, PAGE)).items():
             self._hints.events(job_id, last_seq)
+
+    async def _take_back(self) -> None:
         after = _FIRST
         while page := await list_expired(self._database, after, PAGE):
             for job_id, run_token in page:
-                await self._reap(job_id, run_token)
+                try:
+                    await self._reap(job_id, run_token)
+                except (DatabaseBusy, WriteRefused) as error:
+                    # One job that cannot be decided now, or never, must hide no other.
+                    log.error("lease not taken back", job_id=str(job_id), error=str(error))
             after = page[-1][0]
 
     async def _reap(self, job_id: UUID, run_token: UUID) -> None:

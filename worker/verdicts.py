@@ -87,6 +87,8 @@ def on_transient(code: str, now: Circumstances, floor_s: float = 0) -> Verdict:
 
 
 def _on_throttled(code: str, now: Circumstances, floor_s: float) -> Verdict:
+    if now.repeat is Repeat.NEVER:
+        return _unknown_end(code, AttemptOutcome.FAILED)
     uncounted = now.attempt - now.attempts
     if uncounted >= UNCOUNTED_MOST:
         return _exhausted(code, now, AttemptOutcome.FAILED)

@@ -2,6 +2,7 @@
 
 import random
 import time
+from functools import partial
 from uuid import UUID
 
 import anyio
@@ -77,30 +78,36 @@ async def _head(gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> 
 
 
 async def _stream(request: Request, gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> Response:
-    streams = gateway.tailer.readers
     # An authorised stream is never answered with an error status: that stops a native EventSource for good.
     if gateway.draining.is_set():
-        return _come_back("draining", streams)
-    if streams >= gateway.settings.max_streams:
-        return _come_back("overloaded", streams)
+        return _come_back(gateway, "draining")
+    if len(gateway.wheel) >= gateway.settings.max_streams:
+        return _come_back(gateway, "overloaded")
     try:
         head = await _head(gateway, caller, job_id, cursor)
     except (DatabaseUnavailable, DatabaseBusy):
-        return _come_back("database", streams)
+        return _come_back(gateway, "database")
     if head.finished and cursor == head.last_seq:
         return Response(status_code=204, headers={"cache-control": HEADERS["cache-control"]})
     if request.method == "HEAD":
-        return EventStream(one_piece(b""))
-    reader = Reader(gateway.database, gateway.tailer, job_id, _end(gateway, caller), gateway.settings.heartbeat_s)
-    return EventStream(reader.follow(cursor))
+        return EventStream(gateway.wheel, one_piece(b""))
+    reader = Reader(
+        database=gateway.database,
+        tailer=gateway.tailer,
+        job_id=job_id,
+        end=_end(gateway, caller),
+        heartbeat_s=gateway.settings.heartbeat_s,
+        retry_ms=retry_ms(len(gateway.wheel)),
+    )
+    return EventStream(gateway.wheel, partial(reader.follow, cursor))
 
 
-def _come_back(reason: str, streams: int) -> Response:
-    return EventStream(one_piece(reconnect(reason, retry_ms(streams))))
+def _come_back(gateway: Gateway, reason: str) -> Response:
+    return EventStream(gateway.wheel, one_piece(reconnect(reason, retry_ms(len(gateway.wheel)))))
 
 
 def _end(gateway: Gateway, caller: Caller) -> StreamEnd:
-    now = anyio.current_time()
+    now = time.monotonic()
     age_s = gateway.settings.stream_max_age_s * random.uniform(1 - MAX_AGE_JITTER, 1)  # noqa: S311 - spreads load
     token_s = None if caller.expires_at is None else caller.expires_at.timestamp() - time.time()
     return StreamEnd(gateway.draining, now + age_s, None if token_s is None else now + token_s)
@@ -121,13 +128,17 @@ async def _pages(request: Request, gateway: Gateway, caller: Caller, job_id: UUI
 
 async def _wait_for_events(gateway: Gateway, job_id: UUID, cursor: int, limit: int, wait_s: int) -> list[Event]:
     """The first events after the cursor; none where nothing came in time or the process is about to end."""
-    with anyio.move_on_after(wait_s), gateway.tailer.watch(job_id) as tail:
+    with (
+        anyio.move_on_after(wait_s) as waiting,
+        gateway.wheel.turning(waiting) as pulse,
+        gateway.tailer.watch(job_id, pulse) as tail,
+    ):
         while not gateway.draining.is_set():
-            changed = tail.changed
+            pulse.look()
             if events := await read_after(gateway.database, job_id, cursor, limit):
                 return events
             gateway.tailer.seed(tail, cursor)
-            await changed.wait()
+            await pulse.wait()
     return []
 
 

@@ -195,6 +195,9 @@ BEGIN
     EXECUTE format('ALTER TABLE outlive.job_events ATTACH PARTITION outlive.%I FOR VALUES FROM (%L) TO (%L)',
         name, lower_id, upper_id);
     RETURN true;
+-- Workers look once an hour, so they meet; whoever comes second waits for the first and then ends here.
+EXCEPTION WHEN duplicate_table OR duplicate_object OR unique_violation THEN
+    RETURN false;
 END $$;
 
 CREATE FUNCTION outlive.rfc3339(moment timestamptz) RETURNS text

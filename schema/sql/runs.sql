@@ -10,12 +10,13 @@ WITH due AS MATERIALIZED (
 UPDATE outlive.ai_jobs j SET status = 'queued' FROM due WHERE j.id = due.id RETURNING j.id
 
 -- name: claim
--- Take jobs: lease, attempt and `attempt` event in one commit. MATERIALIZED, or the planner may run the locking
+-- Take jobs: lease, attempt and `attempt` event in one commit. `start_before` bounds the first start only: a later
+-- attempt that it kept from being taken would wait for ever. MATERIALIZED, or the planner may run the locking
 -- part once per row and take more than $5. $1 worker, $2 lease in seconds, $3 kinds, $4 providers, $5 how many
 WITH ready AS MATERIALIZED (
     SELECT id FROM outlive.ai_jobs
     WHERE status = 'queued' AND kind = ANY($3) AND (provider IS NULL OR provider = ANY($4))
-        AND attempts < max_attempts AND (start_before IS NULL OR start_before > now())
+        AND attempts < max_attempts AND (start_before IS NULL OR start_before > now() OR attempt > 0)
     ORDER BY priority DESC, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE outlive.ai_jobs j

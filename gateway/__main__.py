@@ -1,0 +1,71 @@
+"""`python -m gateway`: the server."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from gateway.answers import log_fault
+from gateway.server import serve
+from gateway.settings import GatewaySettings, gateway_options, is_loopback
+from schema.errors import OutliveError
+from schema.logs import LogFormat, configure_logs
+from schema.settings import database_options, database_settings
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@gateway_options
+@database_options
+def main(log: LogFormat | None, secret: tuple[str, ...] | None, **options: Any) -> None:
+    """Take jobs over HTTP and stream what comes of them."""
+    configure_logs(log)
+    own = {name: options.pop(name) for name in ("host", "port", "origins", "public_url", "max_streams", "demo")}
+    times = {f"{name}_s": options.pop(f"{name}_seconds") for name in ("grace", "heartbeat", "stream_max_age")}
+    if own["demo"] and not is_loopback(own["host"]):
+        raise click.UsageError("OUTLIVE_DEMO gives everybody a user, so OUTLIVE_HOST must be a loopback address then")
+    given = {name: value for name, value in {**own, **times}.items() if value is not None}
+    secrets = secret or _kept_secrets(options["database_url"], options["embedded_dir"])
+    try:
+        with database_settings(**options) as database:
+            _run(replace(GatewaySettings(database, secrets), **given))
+    except OutliveError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _kept_secrets(database_url: str | None, embedded_dir: Path) -> tuple[str, ...]:
+    if database_url is not None:
+        raise click.UsageError(
+            "OUTLIVE_SECRET is required with DATABASE_URL: at least 32 bytes, such as `openssl rand -hex 32` prints"
+        )
+    from schema.embedded import kept_secret  # an extra: not there beside a team's own PostgreSQL
+
+    return (kept_secret(embedded_dir),)
+
+
+def _run(settings: GatewaySettings) -> None:
+    """Errors that say what to do become one sentence; of others the log has the place."""
+    try:
+        anyio.run(serve, settings, backend_options={"use_uvloop": True})
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen at {settings.host}:{settings.port} ({error.strerror}); choose another OUTLIVE_PORT"
+        ) from error
+    except BaseExceptionGroup as group:
+        ours, others = group.split(OutliveError)
+        if others is None and ours is not None:
+            raise click.ClickException(_first_sentence(ours)) from group
+        log_fault("gateway failed", group)
+        sys.exit(1)
+
+
+def _first_sentence(group: BaseException) -> str:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return str(group)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m gateway")

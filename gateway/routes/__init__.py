@@ -1,0 +1,1 @@
+"""One module for each family of addresses: parse, call `schema`, shape the answer."""

@@ -1,0 +1,132 @@
+"""/api/ai/jobs: create, list, look, result."""
+
+import re
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.auth import Caller, authenticate
+from gateway.bodies import read_json
+from gateway.gateway import gateway_of
+from gateway.job_creation import Asked, record_job
+from gateway.job_view import view_job, view_jobs
+from gateway.negotiation import check_accepts_json, json_answer
+from gateway.problems import Problem
+from gateway.queries import invalid_query, read_query, whole_number
+from gateway.tokens import Scope
+from schema.job_ids import JobId, parse_job_id
+from schema.jobs import Job, JobStatus, get_job, list_jobs
+
+MOST_LISTED = 200  # docs/protocol.md 3
+USUALLY_LISTED = 50
+
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+# W3C Trace Context, version 00; what is not of this form is not a trace and is left out.
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def job_routes() -> list[Route]:
+    """Cancel, retry, attempts and DELETE of a job will stand beside these."""
+    return [
+        # One route for both, so that a 405 lists both.
+        Route("/api/ai/jobs", _jobs, methods=["GET", "POST"]),
+        Route("/api/ai/jobs/{job_id}", _get, methods=["GET"]),
+        Route("/api/ai/jobs/{job_id}/result", _result, methods=["GET"]),
+    ]
+
+
+async def _jobs(request: Request) -> Response:
+    return await (_create if request.method == "POST" else _list)(request)
+
+
+async def _create(request: Request) -> Response:
+    gateway = gateway_of(request)
+    caller = await authenticate(request)
+    check_accepts_json(request)
+    caller.must(Scope.CREATE)
+    if caller.reach.jobs is not None:
+        raise Problem("forbidden", "A token for certain jobs cannot make others; it takes one with jobs '*'.")
+    key = _idempotency_key(request)
+    body, size_bytes = await read_json(request)
+    recorded = await record_job(gateway, Asked(caller, key, body, size_bytes, _traceparent(request)))
+    headers = {"Location": gateway.link(f"/api/ai/jobs/{recorded.job.id}")}
+    if recorded.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    return json_answer(await view_job(gateway, caller, recorded.job), 200 if recorded.replayed else 202, headers)
+
+
+async def _list(request: Request) -> Response:
+    gateway = gateway_of(request)
+    caller = await authenticate(request)
+    check_accepts_json(request)
+    caller.must(Scope.READ)
+    query = read_query(request, {"status", "kind", "user_id", "limit", "cursor"})
+    limit = whole_number(query, "limit", USUALLY_LISTED, 1, MOST_LISTED)
+    jobs = await list_jobs(
+        gateway.database,
+        caller.reach,
+        user_id=query.get("user_id"),
+        status=_status(query.get("status")),
+        kind=query.get("kind"),
+        before=_cursor(query.get("cursor")),
+        limit=limit + 1,
+    )
+    views = await view_jobs(gateway, caller, jobs[:limit])
+    for view in views:
+        del view["result"]
+    return json_answer({"jobs": views, "next": str(jobs[limit - 1].id) if len(jobs) > limit else None})
+
+
+async def _get(request: Request) -> Response:
+    caller, job = await _job(request)
+    return json_answer(await view_job(gateway_of(request), caller, job))
+
+
+async def _result(request: Request) -> Response:
+    _, job = await _job(request)
+    if not job.status.ended:
+        raise Problem("not_finished", "The job has not ended yet; its events_url says when it does.")
+    return json_answer(job.result)
+
+
+async def _job(request: Request) -> tuple[Caller, Job]:
+    """The job of the address, as far as the caller may see it; what he may not see is not there."""
+    job_id: JobId | None = parse_job_id(request.path_params["job_id"])
+    caller = await authenticate(request, query_token_for=job_id)
+    check_accepts_json(request)
+    read_query(request, {"token"})
+    job = None if job_id is None else await get_job(gateway_of(request).database, caller.reach, job_id)
+    if job is None:
+        raise Problem("not_found", "There is no such job, or none that you may see.")
+    caller.must(Scope.READ)
+    return caller, job
+
+
+def _idempotency_key(request: Request) -> str:
+    keys = request.headers.getlist("idempotency-key")
+    if len(keys) != 1 or not _KEY.fullmatch(keys[0]):
+        raise Problem(
+            "idempotency_key_missing",
+            "Send one Idempotency-Key of 1 to 255 printable ASCII characters, the same each time you repeat this.",
+        )
+    return keys[0]
+
+
+def _traceparent(request: Request) -> str | None:
+    value = request.headers.get("traceparent", "")
+    return value if _TRACEPARENT.fullmatch(value) else None
+
+
+def _status(text: str | None) -> JobStatus | None:
+    if text is not None and text not in set(JobStatus):
+        raise invalid_query(f"status is one of {', '.join(JobStatus)}")
+    return None if text is None else JobStatus(text)
+
+
+def _cursor(text: str | None) -> UUID | None:
+    cursor = None if text is None else parse_job_id(text)
+    if text is not None and cursor is None:
+        raise Problem("bad_cursor", "The cursor is not one that a list of jobs gave as next.")
+    return cursor

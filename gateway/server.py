@@ -1,0 +1,160 @@
+"""The HTTP server: our own listening socket, a bounded stop, and errors in our own form.
+
+uvicorn is pinned, since this leans on how it stops. h11 and not httptools: with that one a request pipelined behind a
+stream leaves the stream's task running when the client goes.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from types import FrameType
+from typing import cast
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gateway.app import create_app, open_gateway
+from gateway.gateway import Gateway
+from gateway.problems import Problem
+from gateway.settings import GatewaySettings
+
+# What the kernel keeps for a reader that does not read; without it one was found to hold 2.8 MB.
+SEND_BUFFER_BYTES = 64 * 1024
+# A peer that acknowledges nothing for so long is gone; an honest slow one acknowledges.
+UNACKNOWLEDGED_MS = 30_000
+BACKLOG = 2048
+# A connection that has not said by then what it wants holds a descriptor for nothing.
+REQUEST_SECONDS = 30
+# Longer than the minute for which proxies keep theirs: who closes second loses no request.
+KEEP_ALIVE_SECONDS = 75
+# Of the grace: the last answers have to be done so long before its end, so that side tasks and pool can close...
+CLOSING_SECONDS = 1.5
+# ...and so long before its end the process goes, whatever still hangs.
+LAST_SECONDS = 0.5
+
+
+class Http(H11Protocol):
+    """uvicorn's protocol with a time limit for each request's head, and its refusals as problem documents."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin the wait for a request."""
+        super().connection_made(transport)
+        self._patience = self._wait_for_request()
+
+    def data_received(self, data: bytes) -> None:
+        """A request that has begun ends the wait; bytes of none begin another, so that dribbling does not help."""
+        super().data_received(data)
+        if not self._waits:
+            self._patience.cancel()
+        elif self._patience.cancelled():
+            self._patience = self._wait_for_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End it."""
+        self._patience.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def _waits(self) -> bool:
+        return cast(object, self.cycle) is None or self.cycle.response_complete
+
+    def _wait_for_request(self) -> asyncio.TimerHandle:
+        return self.loop.call_later(REQUEST_SECONDS, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        if self._waits:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """For what is not HTTP at all."""
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.transport.close()
+            return
+        response = Problem("bad_request", "This is not valid HTTP/1.1. Send a well-formed request.").response()
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=response.status_code, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Tells the gateway that it drains before uvicorn begins to close, and is gone when the grace is over."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._loop = asyncio.get_running_loop()
+        super().__init__(
+            uvicorn.Config(
+                create_app(gateway),
+                http=Http,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=gateway.settings.grace_s - CLOSING_SECONDS,  # type: ignore[arg-type]
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where it listens, once it does; others wait for exactly this line."""
+        await super().startup(sockets)
+        for listening in sockets or []:
+            host, port = listening.getsockname()[:2]
+            address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            print(f"outlive gateway listening on {address}", flush=True)  # noqa: T201
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """On a signal. uvicorn would raise it again at its end, and the pool would never be closed."""
+        if self.should_exit:
+            self.force_exit = sig == signal.SIGINT
+            return
+        self.should_exit = True
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._gateway.draining.set()
+        self._gateway.wheel.wake_all()
+        # Whatever hangs then, hangs for ever; a platform would send SIGKILL a moment later.
+        self._loop.call_later(self._gateway.settings.grace_s - LAST_SECONDS, os._exit, 1)
+
+
+async def serve(settings: GatewaySettings) -> None:
+    """Serve until told to end. Raises what ended a side task, OSError where the address is taken."""
+    _silence_uvicorn()
+    with _listening_socket(settings.host, settings.port) as listening:
+        async with open_gateway(settings) as gateway:
+            await Server(gateway).serve(sockets=[listening])
+
+
+def _silence_uvicorn() -> None:
+    """It writes request lines with their tokens and tracebacks with what users wrote; what matters of it we say."""
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        logging.getLogger(name).disabled = True
+
+
+def _listening_socket(host: str, port: int) -> socket.socket:
+    """A bound socket whose accepted ones inherit what it is set to."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, protocol)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
+    try:
+        listening.bind(address)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,1 @@
+"""The tests of Outlive; `support` is what they stand on."""

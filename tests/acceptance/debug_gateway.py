@@ -1,0 +1,9 @@
+"""`python -m tests.acceptance.debug_gateway`: the gateway with every logger of the process at DEBUG."""
+
+import logging
+
+from gateway.__main__ import main
+
+logging.basicConfig(level=logging.DEBUG)
+logging.getLogger("tests").debug("every logger writes")
+main(prog_name="python -m gateway")

@@ -1,0 +1,56 @@
+"""A real worker with one kind more, `stamps`, which emits stamped pieces at a rate; each commit's moment is kept."""
+
+import atexit
+import os
+import time
+from pathlib import Path
+from uuid import UUID
+
+import anyio
+
+from tests.bench.stamps import stamp
+from worker import __main__ as command
+from worker.handlers.kind import Json, Kind, Repeat, RunContext
+from worker.handlers.registry import BUILT_IN, Registry
+from worker.log_writer import LogWriter
+
+COMMITS = "OUTLIVE_BENCH_COMMITS"
+
+
+async def stamps(run: RunContext, input: dict[str, Json]) -> Json:
+    """`pieces` pieces, one every `gap_ms`, on a schedule of its own that a late piece does not shift."""
+    pieces, gap_ms = int(str(input["pieces"])), float(str(input["gap_ms"]))
+    starts_at = anyio.current_time()
+    for number in range(pieces):
+        await anyio.sleep(max(0.0, starts_at + number * gap_ms / 1000 - anyio.current_time()))
+        await run.emit(stamp())
+    return {"pieces": pieces}
+
+
+STAMPS = Kind("stamps", 1, {"type": "object"}, Repeat.SAFE, stamps, works_with="none")
+
+
+def keep_commits(path: Path) -> None:
+    """Write (job, last seq, nanoseconds) of every commit to a file at the end."""
+    commits: list[tuple[UUID, int, int]] = []
+    committed = LogWriter.committed
+
+    def noting(writer: LogWriter, last_seq: int) -> None:
+        commits.append((writer.job_id, last_seq, time.monotonic_ns()))
+        committed(writer, last_seq)
+
+    LogWriter.committed = noting  # type: ignore[method-assign,assignment]
+    atexit.register(lambda: path.write_text("\n".join(f"{job} {seq} {at}" for job, seq, at in commits)))
+
+
+def main() -> None:
+    """Run as `python -m worker`, with the kind added."""
+    if path := os.environ.get(COMMITS):
+        keep_commits(Path(path))
+    # Until a worker takes handlers of a team's own, which is what this is.
+    vars(command)["Registry"] = lambda: Registry((*BUILT_IN, STAMPS))
+    command.main(prog_name="bench worker")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Readers that others wrote, following whole jobs of a real gateway."""

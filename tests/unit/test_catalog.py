@@ -1,0 +1,171 @@
+"""The providers file and what a worker makes of it; a bad file is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from worker.handlers.chat import CHAT
+from worker.handlers.kind import Kind, Repeat
+from worker.handlers.summarize import SUMMARIZE
+from worker.providers.catalog import OPENAI_MODELS, Catalog
+from worker.providers.extractive import Extractive
+from worker.providers.openai_chat import OpenAIChat
+from worker.providers.prices import TokenPrice
+from worker.providers.settings import ProviderSettings, ProvidersFileError, read_file
+from worker.providers.watchdog import TimeLimits
+
+SECRET = "sk-this-is-secret"
+
+FULL = """
+[providers.local]
+type = "openai_chat"
+base_url = "http://127.0.0.1:8000/v1/"
+api_key_env = "LOCAL_KEY"
+models = ["big", "small"]
+max_running = 4
+connect = 1
+first_chunk = 2.5
+silence = 3
+total = 4
+price_input_usd_per_million = 0.15
+price_output_usd_per_million = 2
+
+[providers.extractive]
+type = "extractive"
+words_per_second = 0
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "providers.toml"
+    path.write_text(FULL, "utf-8")
+    return path
+
+
+def test_nothing_but_what_is_built_in() -> None:
+    catalog = Catalog.load(None, {})
+    assert catalog.names == ("extractive",)
+    assert isinstance(catalog.provider("extractive"), Extractive)
+    assert catalog.models("extractive") == ()
+    assert catalog.default_for(SUMMARIZE) == ("extractive", None)
+    assert catalog.default_for(CHAT) == (None, None)
+
+
+def test_an_openai_key_is_enough() -> None:
+    catalog = Catalog.load(None, {"OPENAI_API_KEY": f" {SECRET}\n"})
+    assert catalog.names == ("openai", "extractive")
+    assert catalog.default_for(SUMMARIZE) == ("openai", OPENAI_MODELS[0])
+    assert catalog.default_for(CHAT) == ("openai", OPENAI_MODELS[0])
+
+
+@pytest.mark.parametrize("key", ["", "  ", "schlüssel", "two\nlines"])
+def test_a_key_that_cannot_be_one_is_none(key: str) -> None:
+    assert Catalog.load(None, {"OPENAI_API_KEY": key}).names == ("extractive",)
+
+
+def test_a_whole_file(file: Path) -> None:
+    local, extractive = read_file(file, {"LOCAL_KEY": SECRET})
+    assert local == ProviderSettings(
+        name="local",
+        type="openai_chat",
+        base_url="http://127.0.0.1:8000/v1",
+        api_key=SECRET,
+        models=("big", "small"),
+        max_running=4,
+        limits=TimeLimits(1.0, 2.5, 3.0, 4.0),
+        price=TokenPrice(Decimal("0.15"), Decimal("2.0")),
+    )
+    assert extractive.words_per_second == 0
+    assert SECRET not in repr(local)
+
+
+def test_the_file_comes_first_and_replaces_what_is_built_in(file: Path) -> None:
+    catalog = Catalog.load(file, {"LOCAL_KEY": "k", "OPENAI_API_KEY": "k"})
+    assert catalog.names == ("local", "extractive", "openai")
+    assert isinstance(catalog.provider("local"), OpenAIChat)
+    assert catalog.default_for(CHAT) == ("local", "big")
+    with pytest.raises(KeyError):
+        catalog.provider("nobody")
+
+
+def test_the_facts_are_json_without_key_or_address(file: Path) -> None:
+    catalog = Catalog.load(file, {"LOCAL_KEY": SECRET})
+    facts = catalog.facts([SUMMARIZE, CHAT])
+    assert facts == {
+        "providers": [
+            {"name": "local", "type": "openai_chat", "models": ["big", "small"], "max_running": 4},
+            {"name": "extractive", "type": "extractive", "models": [], "max_running": None},
+        ],
+        "kinds": {
+            "summarize": {"works_with": "any", "provider": "local", "model": "big"},
+            "chat": {"works_with": "models", "provider": "local", "model": "big"},
+        },
+    }
+    text = json.dumps(facts)
+    assert SECRET not in text
+    assert "127.0.0.1" not in text
+
+
+def test_a_kind_that_calls_nobody_gets_nobody() -> None:
+    quiet = Kind("quiet", 1, {}, Repeat.NEVER, SUMMARIZE.handler, works_with="none")
+    assert Catalog.load(None, {"OPENAI_API_KEY": "k"}).default_for(quiet) == (None, None)
+
+
+MODEL = '[providers.a]\ntype = "openai_chat"\nbase_url = "http://127.0.0.1/v1"\nmodels = ["m"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("providers = 3", "providers: only tables [providers.NAME]"),
+        ("[other]", "other: only tables [providers.NAME]"),
+        ("[providers]\na = 3", "[providers.a] must be a table"),
+        ("not toml", "is not TOML"),
+        ('[providers.A]\ntype = "extractive"', "[providers.A] the name takes"),
+        ("[providers.a]", "[providers.a] type must be one of extractive, openai_chat"),
+        ('[providers.a]\ntype = "anthropic"', "[providers.a] type must be one of extractive, openai_chat"),
+        ("[providers.a]\ntype = []", "[providers.a] type must be one of"),
+        ('[providers.a]\ntype = "extractive"\nmodels = []', "[providers.a] models is not known for type extractive"),
+        (MODEL + "base-url = 1", "[providers.a] base-url is not known"),
+        (MODEL.replace("http:", "ftp:"), "[providers.a] base_url must be an http or https address"),
+        (MODEL.replace('"http://127.0.0.1/v1"', "3"), "[providers.a] base_url must be"),
+        (MODEL.replace("127", "u:p@127"), "[providers.a] base_url must be"),
+        (MODEL.replace('["m"]', "[]"), "[providers.a] models must be a list"),
+        (MODEL.replace('["m"]', "[3]"), "[providers.a] models must be a list"),
+        (MODEL + 'api_key_env = "NOT_SET"', "[providers.a] api_key_env names NOT_SET, which is not set"),
+        (MODEL + "api_key_env = 3", "[providers.a] api_key_env must be the name"),
+        (MODEL + "max_running = 0", "[providers.a] max_running must be a whole number"),
+        (MODEL + "max_running = true", "[providers.a] max_running must be"),
+        (MODEL + "connect = 0", "[providers.a] connect must be a number, more than 0"),
+        (MODEL + "total = nan", "[providers.a] total must be a number"),
+        (MODEL + 'silence = "1"', "[providers.a] silence must be a number"),
+        (MODEL + "price_input_usd_per_million = 1", "needs the other price"),
+        ('[providers.a]\ntype = "extractive"\nwords_per_second = -1', "words_per_second must be a number, 0 or more"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ProvidersFileError) as caught:
+        Catalog.load(path, {})
+    message = str(caught.value)
+    assert says in message
+    assert str(path) in message
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ProvidersFileError, match=r"OUTLIVE_PROVIDERS names .*none\.toml: No such file"):
+        Catalog.load(tmp_path / "none.toml", {})
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b"# \xe4\n")
+    with pytest.raises(ProvidersFileError, match="not TOML in UTF-8"):
+        Catalog.load(path, {})

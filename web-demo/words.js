@@ -1,0 +1,78 @@
+/** What the page says: the contract's codes in a person's words. An unknown code is shown as it is. */
+
+const REASONS = {
+  cut: "connection lost, trying again",
+  silence: "no sign of life, trying again",
+  offline: "this device is offline",
+  bad_frame: "a broken event came, reading it again",
+  bad_cursor: "starting over",
+  token_expired: "renewing the permission to read",
+  max_age: "renewing the connection",
+  draining: "the gateway restarts",
+  lagging: "this reader was too slow, going on",
+  overloaded: "the gateway is full, waiting",
+  database: "the gateway waits for its database",
+  wake: "reconnecting",
+};
+
+const ATTEMPTS = {
+  lease_expired: "the worker was lost",
+  transient_error: "the attempt failed in a way that can pass",
+  throttled: "the provider asked to wait",
+  released: "the worker was shut down and handed the job back",
+  unknown_retry: "nobody can tell how the last call ended",
+  reattached: "a new worker took over",
+};
+
+const WAITING = {
+  no_worker: "No worker takes this kind of job at the moment. It starts as soon as one does.",
+  run_at: "This job starts later.",
+  provider: "All places at its provider are taken. This job starts when one is free.",
+  global: "All places are taken. This job starts when one is free.",
+  tenant: "This tenant's places are taken. This job starts when one is free.",
+};
+
+const REFUSALS = {
+  401: "This browser may not read this job. Reload the page to get a new session.",
+  403: "This browser may not read this job.",
+  404: "This job is not known here: it belongs to another browser, or its database was replaced.",
+  410: "This job's text was erased or is past its retention.",
+};
+
+/** @param {import("./outlive.js").State} state */
+export function connectionWords({ name, reason, retryMs }) {
+  if (name === "ended") return "complete";
+  if (name !== "reconnecting") return name;
+  const next = retryMs >= 1000 ? `, next try in ${Math.round(retryMs / 1000)} s` : "";
+  return `${REASONS[reason] ?? reason}${next}`;
+}
+
+export function attemptWords({ attempt, reason, resumes_after: lastKept }) {
+  const why = ATTEMPTS[reason] ?? reason;
+  if (reason === "reattached") return `Attempt ${attempt}: ${why}; the text goes on.`;
+  const what = lastKept > 0 ? "What came after the last checkpoint" : "The text so far";
+  return `Attempt ${attempt}: ${why}. ${what} is void and is written again.`;
+}
+
+export function waitingWords(waitingFor) {
+  return WAITING[waitingFor?.split(":")[0]] ?? "";
+}
+
+export function refusalWords({ status, reason }) {
+  return REFUSALS[status] ?? `The gateway refused to show this job (${reason}).`;
+}
+
+export function originWords({ provider, model }) {
+  if (provider === "extractive") return "No language model: sentences chosen from your own text.";
+  return [provider, model].filter(Boolean).join(", ");
+}
+
+export function failureWords(error) {
+  return error ? `The job failed: ${error.message} (${error.code})` : "The job failed.";
+}
+
+/** @param {string} status @param {number} characters */
+export function endWords(status, characters) {
+  if (status === "succeeded") return `Finished. ${characters.toLocaleString("en")} characters.`;
+  return status === "failed" ? "The job failed." : "The job was cancelled.";
+}

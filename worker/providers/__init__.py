@@ -1,0 +1,1 @@
+"""Who does the work of a call: one contract (`provider.py`) and one file per wire format."""

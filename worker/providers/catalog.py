@@ -1,0 +1,108 @@
+"""Which providers this worker has, and which one a job gets that asks for none.
+
+Read once at start; the facts go into the database, so that the gateway can resolve and fix provider
+and model when a job is created without knowing any address or key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import assert_never
+
+from worker.handlers.kind import Json, Kind
+from worker.providers.extractive import Extractive
+from worker.providers.openai_chat import OpenAIChat
+from worker.providers.provider import Provider
+from worker.providers.settings import ProviderSettings, read_file, usable_key
+
+EXTRACTIVE = "extractive"
+OPENAI_BASE_URL = "https://api.openai.com/v1"
+# Cheapest first, because the first one is the default and a default must not surprise on the bill
+# (genai-prices 0.2.3: $0.10, $1, $2, $10 a million input tokens). Others: a [providers.openai] table.
+OPENAI_MODELS = ("gpt-6-luna", "gpt-6.1-terra", "gpt-6.1-sol", "gpt-6-astra")
+
+Choice = tuple[str | None, str | None]
+"""Provider and model; the model is None where the provider has none, both where nothing fits."""
+
+
+class Catalog:
+    """The providers of one worker, by name, in the order in which defaults are looked for."""
+
+    def __init__(self, settings: Iterable[ProviderSettings]) -> None:
+        self._settings = {one.name: one for one in settings}
+        self._providers = {name: _build(one) for name, one in self._settings.items()}
+
+    @classmethod
+    def load(cls, path: Path | None, environ: Mapping[str, str]) -> Catalog:
+        """The file's providers, then the built-in ones that it does not name itself.
+
+        `path` is OUTLIVE_PROVIDERS. Raises `ProvidersFileError`: one sentence for whoever starts the worker.
+        """
+        named = read_file(path, environ) if path is not None else ()
+        taken = {one.name for one in named}
+        return cls([*named, *(one for one in _built_in(environ) if one.name not in taken)])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All providers, defaults first."""
+        return tuple(self._settings)
+
+    def models(self, name: str) -> tuple[str, ...]:
+        """A provider's models, its default first; raises KeyError for an unknown provider."""
+        return self._settings[name].models
+
+    def provider(self, name: str) -> Provider:
+        """The provider itself; raises KeyError for an unknown one."""
+        return self._providers[name]
+
+    def default_for(self, kind: Kind) -> Choice:
+        """What a job of this kind gets that names no provider; (None, None) if nothing here can do it."""
+        if kind.works_with == "none":
+            return None, None
+        for one in self._settings.values():
+            if one.models:
+                return one.name, one.models[0]
+        local = next((one.name for one in self._settings.values() if one.type == EXTRACTIVE), None)
+        return (local if kind.works_with == "any" else None), None
+
+    def choices_for(self, kind: Kind) -> dict[str, tuple[str, ...]]:
+        """The providers that a job of this kind may name, each with its models; no models = it has none."""
+        return {
+            one.name: one.models
+            for one in self._settings.values()
+            if kind.works_with == "any" or (kind.works_with == "models" and one.models)
+        }
+
+    def facts(self, kinds: Iterable[Kind]) -> dict[str, Json]:
+        """What the gateway has to know, as JSON: no address, no key.
+
+        `{"providers": [{"name", "type", "models", "max_running"}], "kinds": {KIND: {"works_with",
+        "provider", "model"}}}`; provider and model are the kind's default.
+        """
+        providers: list[Json] = [
+            {"name": one.name, "type": one.type, "models": list(one.models), "max_running": one.max_running}
+            for one in self._settings.values()
+        ]
+        defaults: dict[str, Json] = {}
+        for kind in kinds:
+            provider, model = self.default_for(kind)
+            defaults[kind.name] = {"works_with": kind.works_with, "provider": provider, "model": model}
+        return {"providers": providers, "kinds": defaults}
+
+
+def _built_in(environ: Mapping[str, str]) -> Iterable[ProviderSettings]:
+    key = usable_key(environ.get("OPENAI_API_KEY"))
+    if key is not None:
+        yield ProviderSettings("openai", "openai_chat", base_url=OPENAI_BASE_URL, api_key=key, models=OPENAI_MODELS)
+    yield ProviderSettings(EXTRACTIVE, "extractive")
+
+
+def _build(settings: ProviderSettings) -> Provider:
+    match settings.type:
+        case "openai_chat":
+            return OpenAIChat(settings)
+        case "extractive":
+            return Extractive(settings)
+        case _:
+            assert_never(settings.type)

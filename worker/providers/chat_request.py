@@ -1,0 +1,32 @@
+"""What is asked of a chat completions endpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+
+from schema.text import clean_text
+from worker.providers.provider import Prompt
+
+
+def request_body(model: str, prompt: Prompt, base_url: str) -> dict[str, Any]:
+    """The JSON of one streaming request; NUL and lone surrogates become U+FFFD."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": message.role, "content": clean_text(message.content)} for message in prompt.messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if prompt.max_output_tokens is not None:
+        body[_limit_name(base_url)] = prompt.max_output_tokens
+    if prompt.temperature is not None:
+        body["temperature"] = prompt.temperature
+    return body
+
+
+def _limit_name(base_url: str) -> str:
+    """OpenAI's newer models refuse `max_tokens`; most compatibles know nothing else."""
+    host = httpx2.URL(base_url).host
+    newer = host.endswith(("openai.com", "openai.azure.com"))
+    return "max_completion_tokens" if newer else "max_tokens"

@@ -1,0 +1,165 @@
+"""The contract between a run and whoever does the work of one call.
+
+A provider makes exactly one request per call and repeats nothing by itself: a repeated request is
+a second bill, and only the run knows whether the job may pay twice. Everything that the ledger needs
+is left in a `Receipt`, in whatever way the call ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Literal, Protocol
+
+Role = Literal["system", "user", "assistant"]
+
+
+class CallOutcome(StrEnum):
+    """How one call ended, as the ledger and the `external` event name it (docs/protocol.md 4)."""
+
+    SUCCEEDED = "succeeded"
+    """The provider's own terminal marker was seen."""
+    FAILED = "failed"
+    """The provider refused, reported an error, or never got the whole request."""
+    UNKNOWN = "unknown"
+    """The whole request was sent, and nothing says what became of it: it may be done and billed."""
+    CANCELLED = "cancelled"
+    """We stopped it, and it is certain that nothing goes on."""
+    CANCEL_UNCONFIRMED = "cancel_unconfirmed"
+    """We stopped listening after the request was sent; the provider may go on, and bill."""
+
+
+class ErrorClass(StrEnum):
+    """What a failed or unknown call means for the job (docs/protocol.md 3, `error.class`)."""
+
+    PERMANENT = "permanent"
+    REFUSED = "refused"
+    TRANSIENT = "transient"
+    THROTTLED = "throttled"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What an extractive provider works on: a text, and how many of its sentences are wanted at most."""
+
+    text: str
+    sentences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a handler asks for. A model reads `messages`; a provider without one reads `document`."""
+
+    messages: tuple[Message, ...]
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    document: Document | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece of output. With a channel ("reasoning", "tool:ID") it is not part of the text."""
+
+    text: str
+    channel: str | None = None
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What is known of one call, filled while it goes on; the ledger row of the call is closed with it.
+
+    Times are UTC. `sent_at` is when the last byte of the request left: before that the provider cannot
+    have begun. `code` is one short machine word and never a text from outside. `cost_usd` None means
+    not known, which is not 0; with `cost_is_lower_bound` it may have cost more. `retry_after_s` is the
+    provider's own wish in seconds.
+    """
+
+    sent_at: datetime | None = None
+    first_chunk_at: datetime | None = None
+    provider_request_id: str | None = None
+    http_status: int | None = None
+    outcome: CallOutcome | None = None
+    error_class: ErrorClass | None = None
+    code: str | None = None
+    finish_reason: str | None = None
+    truncated: bool = False
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    usage_source: Literal["provider"] | None = None
+    cost_usd: Decimal | None = None
+    cost_source: Literal["provider", "local"] | None = None
+    cost_is_lower_bound: bool = False
+    retry_after_s: float | None = None
+
+    def mark_sent(self) -> None:
+        """The whole request is out, or out of our hands."""
+        self.sent_at = self.sent_at or datetime.now(UTC)
+
+    def mark_first_chunk(self) -> None:
+        """Content has come; later calls change nothing."""
+        self.first_chunk_at = self.first_chunk_at or datetime.now(UTC)
+
+    def price(self, cost_usd: Decimal, source: Literal["provider", "local"]) -> None:
+        """Records a cost that is known, in US dollars."""
+        self.cost_usd, self.cost_source = cost_usd, source
+
+    def fail(self, error_class: ErrorClass, code: str) -> CallFailed:
+        """Closes the call as failed and returns the error to raise."""
+        return self._close(CallOutcome.FAILED, error_class, code)
+
+    def lose(self, code: str) -> CallFailed:
+        """Closes the call as unknown and returns the error to raise; a known cost becomes a lower bound."""
+        self.cost_is_lower_bound = True
+        return self._close(CallOutcome.UNKNOWN, ErrorClass.UNKNOWN, code)
+
+    def abandon(self) -> None:
+        """Closes a call that its caller gave up; one that has an outcome already keeps it."""
+        if self.outcome is None:
+            unsent = self.sent_at is None
+            self.outcome = CallOutcome.CANCELLED if unsent else CallOutcome.CANCEL_UNCONFIRMED
+            self.cost_is_lower_bound = not unsent
+            if unsent:
+                self.price(Decimal(0), "local")
+
+    def _close(self, outcome: CallOutcome, error_class: ErrorClass, code: str) -> CallFailed:
+        self.outcome, self.error_class, self.code = outcome, error_class, code
+        return CallFailed(self)
+
+
+class CallFailed(Exception):
+    """A provider call did not succeed; look at `receipt` for the class, the code and what it cost."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        super().__init__(f"provider call {receipt.outcome}: {receipt.error_class}, {receipt.code}")
+        self.receipt = receipt
+
+
+class Provider(Protocol):
+    """Something that can do one call."""
+
+    @property
+    def name(self) -> str:
+        """The name of its table in the providers file; the ledger and the limits go by it."""
+        ...
+
+    def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:
+        """Does one request and yields its output as it comes.
+
+        A normal end means `receipt.outcome` SUCCEEDED. Every other end raises `CallFailed` with the
+        outcome FAILED or UNKNOWN; a cancelled or closed iterator closes the request, sets CANCELLED or
+        CANCEL_UNCONFIRMED and lets the cancellation pass. Iterate inside `contextlib.aclosing`, or the
+        request of an abandoned iteration stays open until the garbage collector finds it.
+        """
+        ...
