@@ -9,6 +9,7 @@ from starlette.middleware import Middleware
 
 from gateway.answers import Answers
 from gateway.gateway import Gateway
+from gateway.key_watch import KeyWatch
 from gateway.kind_book import KindBook
 from gateway.origins import Cors
 from gateway.problems import HANDLERS
@@ -35,8 +36,8 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
     async with Database.open(settings.database) as database, anyio.create_task_group() as tasks:
         gateway = _joined(settings, database)
         for part in (
-            *(gateway.readiness, gateway.listener, gateway.tailer),
-            *(gateway.wheel, gateway.hints, gateway.kinds),
+            *(gateway.readiness, gateway.listener, gateway.tailer, gateway.wheel),
+            *(gateway.keys, gateway.hints, gateway.kinds),
         ):
             tasks.start_soon(part.run)
         yield gateway
@@ -45,13 +46,15 @@ async def open_gateway(settings: GatewaySettings) -> AsyncIterator[Gateway]:
 
 def _joined(settings: GatewaySettings, database: Database) -> Gateway:
     tailer = Tailer(database)
+    # A short heartbeat, as tests set it, wants a faster clock.
+    wheel = Wheel(min(TURN_SECONDS, settings.heartbeat_s / 10))
     listener = Listener(settings.database, {EVENTS_CHANNEL: tailer.hint}, tailer.everything_changed)
     return Gateway(
         settings=settings,
         database=database,
         tailer=tailer,
-        # A short heartbeat, as tests set it, wants a faster clock.
-        wheel=Wheel(min(TURN_SECONDS, settings.heartbeat_s / 10)),
+        wheel=wheel,
+        keys=KeyWatch(database, wheel),
         listener=listener,
         hints=HintSender(database),
         signer=Signer(settings.secrets),

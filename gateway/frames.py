@@ -9,33 +9,21 @@ from typing import Any, Final
 import orjson
 
 from schema.events import Event, EventKind
+from schema.json_line import json_line
 
 HEARTBEAT: Final = b"event: heartbeat\ndata: {}\n\n"
 
-# Line ends to some readers of text, though not to EventSource; JSON allows them raw, only inside strings.
-_SEPARATORS = (
-    ("\u2028".encode(), b"\\u2028"),
-    ("\u2029".encode(), b"\\u2029"),
-    ("\u0085".encode(), b"\\u0085"),
-)
 _NAMES = {kind: kind.value.encode() for kind in EventKind} | {EventKind.CHANNEL: b"chunk"}
 
 RETRY_LEAST_MS = 1000
 RETRY_MOST_MS = 3000
 
 
-def _line(json: bytes) -> bytes:
-    for separator, escaped in _SEPARATORS:
-        if separator in json:
-            json = json.replace(separator, escaped)
-    return json
-
-
 def data_line(event: Event) -> bytes:
     """The event's data as one line of JSON; a chunk is stored as its bare text."""
     if event.kind is EventKind.CHUNK:
-        return _line(orjson.dumps({"text": event.data}))
-    return _line(event.data.encode())
+        return json_line({"text": event.data})
+    return event.data.encode()
 
 
 def frame(event: Event) -> bytes:

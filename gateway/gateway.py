@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import anyio
 from starlette.requests import HTTPConnection
 
+from gateway.key_watch import KeyWatch
 from gateway.kind_book import KindBook
-from gateway.problems import Problem
 from gateway.readiness import Readiness
 from gateway.settings import GatewaySettings
 from gateway.tailer import Tailer
@@ -14,6 +14,7 @@ from gateway.tenant_book import TenantBook
 from gateway.tokens import Signer
 from gateway.wheel import Wheel
 from schema.database import Database
+from schema.errors import DatabaseUnavailable
 from schema.hints import HintSender
 from schema.listener import Listener
 
@@ -26,6 +27,7 @@ class Gateway:
     database: Database
     tailer: Tailer
     wheel: Wheel
+    keys: KeyWatch
     listener: Listener
     hints: HintSender
     signer: Signer
@@ -39,9 +41,9 @@ class Gateway:
         return self.settings.public_url + path
 
     def check_started(self) -> None:
-        """Raise Problem database_unavailable until the tables have once been there in a version that fits."""
+        """Raise DatabaseUnavailable until the tables have once been there in a version that fits."""
         if not self.readiness.started:
-            raise Problem("database_unavailable", f"The gateway {self.readiness.trouble}. Try again later.")
+            raise DatabaseUnavailable(f"the gateway {self.readiness.trouble}; try again later")
 
 
 def gateway_of(request: HTTPConnection) -> Gateway:

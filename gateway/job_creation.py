@@ -1,33 +1,31 @@
 """Recording a job, once for each idempotency key, whatever races.
 
-    replay?  ->  form  ->  kind, input  ->  insert  ->  lost the race? replay
+    is it JSON?  ->  replay?  ->  form, kind, input  ->  insert  ->  lost the race? replay
 
-The replay is looked for before anything is judged: what was accepted once stays accepted, whatever has become of the
-kind, the limits or the clock since.
+The replay is looked for before any fault of the request counts: what was accepted once stays accepted, whatever has
+become of the kind, the limits or the clock since.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from gateway.auth import Caller
 from gateway.bodies import beside_the_loop
 from gateway.findings import finding, invalid
 from gateway.gateway import Gateway
-from gateway.job_request import JobRequest, check_form, read_request
+from gateway.job_body import Judgement, judge
+from gateway.job_request import JobRequest
 from gateway.problems import Problem
-from gateway.strict_json import digest
 from schema.job_ids import JobId, new_job_id
 from schema.jobs import Job, NewJob, Reach, create_job, find_by_key, get_job
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came in: by whom, under which key, and the body with its size in bytes."""
+    """What came in: by whom, under which key, and the body as it came."""
 
     caller: Caller
     key: str
-    body: Any
-    size_bytes: int
+    body: bytes
     traceparent: str | None
 
     @property
@@ -47,17 +45,17 @@ class Recorded:
 async def record_job(gateway: Gateway, asked: Asked) -> Recorded:
     """The job that this request makes or made; when it returns, the job is committed.
 
-    Raises Problem idempotency_key_reused, invalid_input, unknown_kind, unknown_provider.
+    Raises Problem bad_json, idempotency_key_reused, invalid_input, unknown_kind, unknown_provider.
     """
-    request_hash = await beside_the_loop(asked.size_bytes, digest, asked.body)
-    earlier = await _replay(gateway, asked, request_hash)
+    judgement = await beside_the_loop(judge, asked.body, gateway.kinds.by_name)
+    earlier = await _replay(gateway, asked, judgement.request_hash)
     if earlier is not None:
         return Recorded(earlier, replayed=True)
-    new = _new_job(asked, await _checked(gateway, asked), request_hash)
+    new = _new_job(asked, await _accepted(gateway, asked, judgement), judgement.request_hash)
     if await create_job(gateway.database, new):
         gateway.hints.work()
         return Recorded(await _seen(gateway, asked, new.id), replayed=False)
-    earlier = await _replay(gateway, asked, request_hash)
+    earlier = await _replay(gateway, asked, judgement.request_hash)
     assert earlier is not None, "a key that is taken stays taken"
     return Recorded(earlier, replayed=True)
 
@@ -79,13 +77,18 @@ async def _seen(gateway: Gateway, asked: Asked, job_id: JobId) -> Job:
     return job
 
 
-async def _checked(gateway: Gateway, asked: Asked) -> JobRequest:
-    body = asked.body
-    await beside_the_loop(asked.size_bytes, check_form, body)
-    known = await gateway.kinds.find(body["kind"])
-    if known is None:
-        raise Problem("unknown_kind", "No worker has registered this kind; GET /api/ai/kinds lists those that have.")
-    request = await beside_the_loop(asked.size_bytes, read_request, body, known)
+async def _accepted(gateway: Gateway, asked: Asked, judgement: Judgement) -> JobRequest:
+    if judgement.unknown_kind is not None:
+        kind = await gateway.kinds.find(judgement.unknown_kind)
+        if kind is None:
+            raise Problem(
+                "unknown_kind", "No worker has registered this kind; GET /api/ai/kinds lists what there is."
+            )
+        judgement = await beside_the_loop(judge, asked.body, {kind.kind: kind})
+    if judgement.problem is not None:
+        raise judgement.problem
+    request = judgement.request
+    assert request is not None, "it is one of the three"
     if asked.caller.user is not None and request.user_id not in {None, asked.caller.user}:
         raise invalid([finding(["user_id"], "must be the token's user, or be left out")])
     return request

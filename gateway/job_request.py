@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gateway.findings import check, finding, invalid
-from gateway.kind_book import KnownKind, compiled
+from gateway.kind_book import compiled, validator_of
 from gateway.problems import Problem
 from schema.kinds import JobKind
 
@@ -72,10 +72,10 @@ def check_form(body: Any) -> None:
         raise invalid(errors)
 
 
-def read_request(body: dict[str, Any], known: KnownKind) -> JobRequest:
+def read_request(body: dict[str, Any], kind: JobKind) -> JobRequest:
     """The job that a body of the right form asks for. Raises Problem invalid_input, unknown_provider."""
-    check(known.validator, body["input"], ["input"])
-    provider, model = _choice(known.kind, body.get("provider"), body.get("model"))
+    check(validator_of(kind), body["input"], ["input"])
+    provider, model = _choice(kind, body.get("provider"), body.get("model"))
     return JobRequest(
         kind=body["kind"],
         user_id=body.get("user_id"),
@@ -121,6 +121,10 @@ def _moment(text: str | None) -> datetime | None:
 def _choice(kind: JobKind, provider: str | None, model: str | None) -> tuple[str | None, str | None]:
     """Provider and model, fixed now, so that a later default changes nothing for a job that waits."""
     if provider is None and model is None:
+        if kind.default_provider is None and kind.calls_provider:
+            raise Problem(
+                "unknown_provider", "No worker has a provider for this kind; configure one, then try again."
+            )
         return kind.default_provider, kind.default_model
     for name in [provider] if provider is not None else _in_order(kind):
         models = kind.choices.get(name)

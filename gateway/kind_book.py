@@ -1,11 +1,12 @@
-"""The kinds that workers registered, each with its input's schema ready to check with."""
+"""The kinds that workers registered, and their inputs' schemas, compiled once."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NoReturn
 
 import anyio
 import jsonschema_rs
+import orjson
 import structlog
 
 from schema.database import Database
@@ -19,27 +20,24 @@ BACKTRACK_STEPS = 100_000
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKind:
-    """A kind with its compiled schema."""
-
-    kind: JobKind
-    validator: jsonschema_rs.Validator
-
-
 class KindBook:
     """What the table said last; a few seconds old at most, and asked again where a name is missing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: dict[str, KnownKind] = {}
+        self._known: dict[str, JobKind] = {}
         self._asked_at = float("-inf")
         self._asking = anyio.Lock()
 
     def __iter__(self) -> Iterator[JobKind]:
-        return (known.kind for known in self._known.values())
+        return iter(self._known.values())
 
-    async def find(self, name: str) -> KnownKind | None:
+    @property
+    def by_name(self) -> Mapping[str, JobKind]:
+        """All that are known now."""
+        return self._known
+
+    async def find(self, name: str) -> JobKind | None:
         """The kind of this name, if any worker ever registered one."""
         if name not in self._known:
             came_at = anyio.current_time()
@@ -50,16 +48,20 @@ class KindBook:
         return self._known.get(name)
 
     async def refresh(self) -> None:
-        """Read the table again; a schema that did not change is not compiled again."""
+        """Read the table again."""
         asked_at = anyio.current_time()
-        known: dict[str, KnownKind] = {}
-        for kind in await list_kinds(self._database):
-            before = self._known.get(kind.kind)
-            if before is not None and before.kind == kind:
-                known[kind.kind] = before
-            elif (validator := _compiled(kind)) is not None:
-                known[kind.kind] = KnownKind(kind, validator)
-        self._known, self._asked_at = known, asked_at
+        kinds = await list_kinds(self._database)
+        self._known = {kind.kind: kind for kind in kinds if self._is_sound(kind)}
+        self._asked_at = asked_at
+
+    def _is_sound(self, kind: JobKind) -> bool:
+        """Whether its schema is one: if not, the kind is unknown here until a worker registers a better one."""
+        try:
+            validator_of(kind)
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+            log.error("kind has no valid schema", kind=kind.kind, version=kind.version, error=type(error).__name__)
+            return False
+        return True
 
     async def run(self) -> None:
         """Keep up with the table until cancelled."""
@@ -71,13 +73,14 @@ class KindBook:
                 log.debug("kinds not read", error=str(error))
 
 
-def _compiled(kind: JobKind) -> jsonschema_rs.Validator | None:
-    """None for a schema that is none: the kind is unknown here until a worker registers a better one."""
-    try:
-        return compiled(dict(kind.input_schema))
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        log.error("kind has no valid schema", kind=kind.kind, version=kind.version, error=type(error).__name__)
-        return None
+def validator_of(kind: JobKind) -> jsonschema_rs.Validator:
+    """What checks the kind's input. Raises ValueError and the library's errors for a schema that is none."""
+    return _compiled_once(orjson.dumps(kind.input_schema))
+
+
+@lru_cache(maxsize=256)
+def _compiled_once(schema_json: bytes) -> jsonschema_rs.Validator:
+    return compiled(orjson.loads(schema_json))
 
 
 def compiled(schema: dict[str, object]) -> jsonschema_rs.Validator:

@@ -62,6 +62,10 @@ class Problem(Exception):
         if self.status == HTTPStatus.UNAUTHORIZED:
             self.headers.setdefault("WWW-Authenticate", "Bearer")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Large bodies are judged in another process, and what is wrong with them comes back from there."""
+        return _remade, (self.code, self.detail, self.headers, self.members)
+
     def response(self) -> Response:
         """The whole answer."""
         return Response(orjson.dumps(self.document()), self.status, self.headers, CONTENT_TYPE)
@@ -76,6 +80,10 @@ class Problem(Exception):
             "code": self.code,
             **self.members,
         }
+
+
+def _remade(code: str, detail: str, headers: dict[str, str], members: dict[str, object]) -> Problem:
+    return Problem(code, detail, headers, **members)
 
 
 def retry_after() -> str:

@@ -90,59 +90,6 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def gateway_options(command: _Command) -> _Command:
-    """Add the gateway's own options; the command gets them by the names of GatewaySettings."""
-    for option in (
-        _option("host", "OUTLIVE_HOST", str, "127.0.0.1", "The address to listen at."),
-        _option("port", "OUTLIVE_PORT", click.IntRange(0, 65_535), 8080, "0 picks a free one and prints it."),
-        _option(
-            "secret",
-            "OUTLIVE_SECRET",
-            Secrets(),
-            None,
-            "Signs tokens, at least 32 bytes; of two, comma separated, the first signs and both verify. "
-            "Required with DATABASE_URL.",
-        ),
-        _option("public-url", "OUTLIVE_PUBLIC_URL", PublicUrl(), None, "Makes links in answers absolute."),
-        _option("origins", "OUTLIVE_ORIGINS", Origins(), None, "Origins of pages that may call, comma separated."),
-        _option(
-            "grace-seconds", "OUTLIVE_GRACE_SECONDS", click.FloatRange(2, 3600), 30.0, "The whole time for a stop."
-        ),
-        _option(
-            "heartbeat-seconds",
-            "OUTLIVE_HEARTBEAT_SECONDS",
-            click.FloatRange(0.05, 300),
-            15.0,
-            "Silence of a stream before it says that it lives.",
-        ),
-        _option(
-            "stream-max-age-seconds",
-            "OUTLIVE_STREAM_MAX_AGE_SECONDS",
-            click.FloatRange(1, 86_400),
-            900.0,
-            "Age at which a stream asks its reader to reconnect.",
-        ),
-        _option("max-streams", "OUTLIVE_MAX_STREAMS", click.IntRange(1), 20_000, "Streams at once."),
-        click.option(
-            "--demo/--no-demo",
-            envvar="OUTLIVE_DEMO",
-            show_envvar=True,
-            default=False,
-            show_default=True,
-            help="Serve the page and give each browser a user of its own; only on a loopback host.",
-        ),
-        _option(
-            "log",
-            "OUTLIVE_LOG",
-            click.Choice(["text", "json"]),
-            None,
-            "How the log is written [default: text on a terminal, else json].",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 def _option(name: str, variable: str, kind: Any, default: object, text: str) -> Callable[[_Command], _Command]:
     return click.option(
         f"--{name}",
@@ -153,3 +100,57 @@ def _option(name: str, variable: str, kind: Any, default: object, text: str) -> 
         show_default=default is not None,
         help=text,
     )
+
+
+_OPTIONS = (
+    _option("host", "OUTLIVE_HOST", str, "127.0.0.1", "The address to listen at."),
+    _option("port", "OUTLIVE_PORT", click.IntRange(0, 65_535), 8080, "0 picks a free one and prints it."),
+    _option(
+        "secret",
+        "OUTLIVE_SECRET",
+        Secrets(),
+        None,
+        "Signs tokens, at least 32 bytes; of two, comma separated, the first signs and both verify. "
+        "Required with DATABASE_URL.",
+    ),
+    _option("public-url", "OUTLIVE_PUBLIC_URL", PublicUrl(), None, "Makes links in answers absolute."),
+    _option("origins", "OUTLIVE_ORIGINS", Origins(), None, "Origins of pages that may call, comma separated."),
+    _option("grace-seconds", "OUTLIVE_GRACE_SECONDS", click.FloatRange(2, 3600), 30.0, "The whole time for a stop."),
+    _option(
+        "heartbeat-seconds",
+        "OUTLIVE_HEARTBEAT_SECONDS",
+        click.FloatRange(0.05, 300),
+        15.0,
+        "Silence of a stream before it says that it lives.",
+    ),
+    _option(
+        "stream-max-age-seconds",
+        "OUTLIVE_STREAM_MAX_AGE_SECONDS",
+        click.FloatRange(1, 86_400),
+        900.0,
+        "Age at which a stream asks its reader to reconnect.",
+    ),
+    _option("max-streams", "OUTLIVE_MAX_STREAMS", click.IntRange(1), 20_000, "Streams at once."),
+    click.option(
+        "--demo/--no-demo",
+        envvar="OUTLIVE_DEMO",
+        show_envvar=True,
+        default=False,
+        show_default=True,
+        help="Serve the page and give each browser a user of its own; only on a loopback host.",
+    ),
+    _option(
+        "log",
+        "OUTLIVE_LOG",
+        click.Choice(["text", "json"]),
+        None,
+        "How the log is written [default: text on a terminal, else json].",
+    ),
+)
+
+
+def gateway_options(command: _Command) -> _Command:
+    """Add the gateway's own options; the command gets them by the names of GatewaySettings."""
+    for option in _OPTIONS:
+        command = option(command)
+    return command

@@ -11,7 +11,7 @@ or missing: table and tail are two ways to read one log. It holds no connection 
 """
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from uuid import UUID
@@ -37,6 +37,7 @@ class StreamEnd:
     draining: anyio.Event
     max_age_at: float
     token_expires_at: float | None = None
+    is_revoked: Callable[[], bool] = lambda: False
 
     @property
     def at(self) -> float:
@@ -48,7 +49,7 @@ class StreamEnd:
         if self.draining.is_set():
             return "draining"
         now = time.monotonic()
-        if self.token_expires_at is not None and now >= self.token_expires_at:
+        if self.is_revoked() or (self.token_expires_at is not None and now >= self.token_expires_at):
             return "token_expired"
         return "max_age" if now >= self.max_age_at else None
 

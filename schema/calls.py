@@ -49,6 +49,12 @@ async def close_call(executor: Executor, lease: Lease, call: int, end: CallEnd) 
     return row is not None
 
 
+async def attempt_spent(executor: Executor, job_id: UUID, attempt: int) -> bool:
+    """Whether the attempt sent something that may have to be paid for, closed or not."""
+    row = await executor.fetchrow(statement("attempt_spent"), job_id, attempt)
+    return bool(row["spent"])
+
+
 async def close_open_calls(executor: Executor, job_id: UUID, attempt: int) -> list[int]:
     """Close as unknown what a holder that is gone left open; returns the calls' numbers."""
     rows = await executor.fetch(statement("close_open_calls"), job_id, attempt)

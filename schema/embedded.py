@@ -17,6 +17,7 @@ import secrets
 import select
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -122,12 +123,11 @@ def kept_secret(directory: Path = DEFAULT_DIRECTORY) -> str:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "secret"
     if not path.exists():
-        aside = directory / f"secret.{os.getpid()}"
-        aside.touch(mode=0o600)
-        aside.write_text(secrets.token_hex(32) + "\n")
-        with contextlib.suppress(FileExistsError):
-            os.link(aside, path)  # whole at once, and never over another process's
-        aside.unlink()
+        with tempfile.NamedTemporaryFile("w", dir=directory) as aside:  # nobody else may read it: mode 0600
+            aside.write(secrets.token_hex(32) + "\n")
+            aside.flush()
+            with contextlib.suppress(FileExistsError):
+                os.link(aside.name, path)  # whole at once, and never over another process's
     return path.read_text().strip()
 
 

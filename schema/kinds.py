@@ -19,6 +19,7 @@ class JobKind:
     input_schema: Mapping[str, Any]
     repeat: str
     time_limit_s: int
+    calls_provider: bool
     default_provider: str | None
     default_model: str | None
     choices: Mapping[str, Sequence[str]]
@@ -33,6 +34,7 @@ async def register_kind(database: Database, kind: JobKind) -> None:
         orjson.dumps(kind.input_schema).decode(),
         kind.repeat,
         kind.time_limit_s,
+        kind.calls_provider,
         kind.default_provider,
         kind.default_model,
         orjson.dumps(kind.choices).decode(),

@@ -15,6 +15,7 @@ from schema.database import Database
 from schema.events import EventKind
 from schema.executor import Executor
 from schema.job_ids import JobId
+from schema.json_line import json_line
 from schema.statements import statement
 
 # A result that is larger is left out of the terminal event; protocol.md 4.
@@ -151,7 +152,7 @@ async def leases_of(executor: Executor, job_ids: Collection[UUID]) -> dict[UUID,
 
 
 def _ended_data(status: EventKind, attempt: int, outcome: Mapping[str, Any]) -> str:
-    return orjson.dumps({"status": status, "attempt": attempt, **outcome}).decode()
+    return json_line({"status": status, "attempt": attempt, **outcome}).decode()
 
 
 async def succeed(executor: Executor, lease: Lease, last_seq: int, result: Any) -> bool:
@@ -159,7 +160,7 @@ async def succeed(executor: Executor, lease: Lease, last_seq: int, result: Any) 
 
     `last_seq` is where the log is; `result` a JSON value without NUL or lone surrogates.
     """
-    text = orjson.dumps(result)
+    text = json_line(result)
     shown = {"result": result}
     if len(text) > RESULT_IN_EVENT_BYTES:
         shown = {"result_url": f"/api/ai/jobs/{lease.job_id}/result"}

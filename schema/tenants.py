@@ -3,6 +3,7 @@
 import hashlib
 import re
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -90,9 +91,9 @@ async def find_key(database: Database, key: str) -> ApiKey | None:
     return None if row is None else ApiKey(**row)
 
 
-async def key_opens(database: Database, key_id: UUID) -> bool:
-    """Whether a key that was let in has not been revoked since."""
-    return bool(await database.fetchval(statement("key_opens"), key_id))
+async def revoked_keys(database: Database, key_ids: Collection[UUID]) -> set[UUID]:
+    """Those of these keys that open no more."""
+    return {row["id"] for row in await database.fetch(statement("revoked_keys"), list(key_ids))}
 
 
 async def revoke_key(database: Database, key_id: str) -> None:

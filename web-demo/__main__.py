@@ -5,12 +5,14 @@ It starts processes and imports none of their insides. However it ends, they end
 kill -9 the leash ends gateway and workers, and PostgreSQL stops because the pipe from here has closed.
 """
 
+import contextlib
 import fcntl
 import os
 import secrets
 import signal
 import socket
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,10 +169,11 @@ def _environment(settings: Settings, port: int) -> dict[str, str]:
 def _kept_secret(path: Path) -> str:
     """One secret for all demos of this directory, so that a link from yesterday still opens today."""
     if not path.exists():
-        aside = path.with_name(f"secret.{os.getpid()}")
-        aside.touch(mode=0o600)
-        aside.write_text(secrets.token_hex(32) + "\n")
-        aside.replace(path)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent) as aside:  # nobody else may read it: mode 0600
+            aside.write(secrets.token_hex(32) + "\n")
+            aside.flush()
+            with contextlib.suppress(FileExistsError):
+                os.link(aside.name, path)  # a gateway started by hand may have been first
     return path.read_text().strip()
 
 

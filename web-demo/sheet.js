@@ -9,6 +9,7 @@ const MOST = 24_000; // and a word that long anywhere: 1,000,000 letters in one 
 const NEAR_BLOCKS = 3; // blocks at the end keep their true height, so that following the end does not jump
 const AT_END_PX = 48; // two lines: nobody scrolls to the exact pixel
 const VOID_SHOWN = 20_000; // characters of a void text that stay visible until the new one comes
+const VOID_MS = 1_500; // and for so long once it was seen: a new attempt may write within a blink
 
 /**
  * @param {string} text @param {number} filled what the block already holds
@@ -30,6 +31,8 @@ export class Sheet {
   #pending = "";
   #filled = 0;
   #lastTop = 0;
+  #voidUntil = 0; // of performance.now(); 0 while no frame has shown the void text
+  #forgetting = 0;
   following = true;
 
   /** @param {{scroller: HTMLElement, output: HTMLElement, voided: HTMLElement}} parts @param {() => void} scrolled */
@@ -44,6 +47,7 @@ export class Sheet {
 
   /** Begin again with `text`; what became void stays visible, struck out, until something new is written. */
   replace(text, dropped) {
+    this.clearVoid();
     this.#output.replaceChildren();
     this.#void.textContent = dropped.slice(-VOID_SHOWN);
     [this.#pending, this.#filled] = [text, 0];
@@ -53,13 +57,28 @@ export class Sheet {
 
   /** Write what has come. Call it once a frame. */
   flush() {
-    if (this.#pending) this.#void.textContent = "";
+    if (this.#pending) this.#letGoOfVoid();
+    else if (!this.#voidUntil && this.#void.firstChild) this.#voidUntil = performance.now() + VOID_MS;
     this.#write();
     if (this.following) this.#toEnd();
   }
 
   clearVoid() {
+    clearTimeout(this.#forgetting);
+    this.#forgetting = this.#voidUntil = 0;
     this.#void.textContent = "";
+  }
+
+  // A replay brings the void text and the new one in one frame: then there is nothing to show.
+  #letGoOfVoid() {
+    const leftMs = this.#voidUntil - performance.now();
+    if (leftMs <= 0) this.clearVoid();
+    else if (!this.#forgetting) this.#forgetting = setTimeout(() => this.#forget(), leftMs);
+  }
+
+  #forget() {
+    this.clearVoid();
+    if (this.following) this.#toEnd();
   }
 
   goToEnd() {

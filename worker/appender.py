@@ -15,7 +15,7 @@ import anyio
 import structlog
 
 from schema.database import Database
-from schema.errors import DatabaseUnavailable, WriteRefused
+from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, Draft, append
 from schema.executor import Executor
 from schema.hints import HintSender
@@ -86,8 +86,11 @@ class Appender:
         return await writer.drained()
 
     async def commit_with(self, writer: LogWriter, draft: Draft, also: Also) -> None:
-        """Write one event and do something else in the same commit, once. Raises LeaseLost, WriterBroken."""
-        async with self._holding(writer) as last_seq:
+        """Write one event and do something else in the same commit, once. Raises LeaseLost, WriterBroken.
+
+        Where it is cancelled, whether it was done is not known: call it again with the same, or give up the writer.
+        """
+        async with writer.alone, self._holding(writer) as last_seq:
             one = Append(writer.job_id, writer.lease.run_token, last_seq, [draft])
             while not await self._committed_with(one, also):  # noqa: ASYNC110 - PostgreSQL sets no event of ours
                 await anyio.sleep(AWAY_SECONDS)
@@ -101,7 +104,7 @@ class Appender:
                     await also(connection)
                     return True
             standing = standing_of(one, await leases_of(self._database, [one.job_id]))
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, DatabaseBusy) as error:
             log.warning("commit not confirmed", job_id=str(one.job_id), error=str(error))
             return False
         if standing is Standing.LOST:
@@ -142,7 +145,7 @@ class Appender:
         try:
             written = await append(self._database, [one for writer in writers if (one := writer.in_flight)])
             await self._settle(writers, written)
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, DatabaseBusy) as error:
             log.warning("flush not confirmed", runs=len(writers), error=str(error))
             await anyio.sleep(AWAY_SECONDS)
             self._again(writers)
@@ -162,14 +165,16 @@ class Appender:
                 self._look(writer, leases)
 
     def _committed(self, writer: LogWriter) -> None:
-        assert writer.in_flight is not None
+        if writer.in_flight is None:
+            return  # given up meanwhile
         writer.committed(writer.in_flight.last_seq)
         self._hints.events(writer.job_id, writer.last_seq)
         if not writer.is_empty:
             self._mark(writer, urgent=False)
 
     def _look(self, writer: LogWriter, leases: dict[UUID, tuple[UUID, int]]) -> None:
-        assert writer.in_flight is not None
+        if writer.in_flight is None:
+            return  # given up meanwhile
         match standing_of(writer.in_flight, leases):
             case Standing.WRITTEN:
                 self._committed(writer)

@@ -5,7 +5,6 @@ from functools import partial
 from uuid import UUID
 
 import anyio
-import orjson
 import stamina
 
 from schema.calls import CallEnd, close_call, open_call
@@ -13,6 +12,7 @@ from schema.database import Database
 from schema.errors import DatabaseBusy, DatabaseUnavailable
 from schema.events import Draft, EventKind
 from schema.executor import Executor
+from schema.json_line import json_line
 from schema.runs import Lease
 from schema.text import clean_json, clean_text
 from worker.appender import Appender
@@ -23,7 +23,7 @@ from worker.providers.provider import CallOutcome, Piece, Prompt, Provider, Rece
 
 # What a `data` event may hold, so that its line stays under 64 KiB; docs/protocol.md 4.
 DATA_BYTES = 60 * 1024
-# Closing the row of a call outlives a cancellation by so much; what stays open the reaper closes as unknown.
+# Closing the row of a call outlives a cancellation by so much; what stays open is closed as unknown with the run.
 CLOSE_SECONDS = 5.0
 
 
@@ -52,7 +52,7 @@ class Context:
         self._provider = provider
         self._model = model
         self._calls = 0
-        self.has_unsure_call = False
+        self.has_spent = False
 
     @property
     def _lease(self) -> Lease:
@@ -91,7 +91,7 @@ class Context:
         await self._event(EventKind.PROGRESS, {"done": done, "total": total, "label": label})
 
     async def _event(self, kind: EventKind, data: dict[str, Json]) -> None:
-        encoded = orjson.dumps(clean_json(data))
+        encoded = json_line(clean_json(data))
         if len(encoded) > DATA_BYTES:
             raise DataTooLarge
         await self._appender.event(self._writer, Draft(kind, encoded.decode()))
@@ -112,7 +112,7 @@ class Context:
                     await self._say(piece)
         finally:
             receipt.abandon()
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(LeaseLost, WriterBroken):
+            with suppress(LeaseLost, WriterBroken):
                 await self._close(call, receipt)
         return Answer(
             text="".join(parts),
@@ -124,19 +124,33 @@ class Context:
 
     async def _open(self, provider: Provider) -> int:
         """Commit the call's row before anything is sent; returns its number."""
-        self._calls += 1
+        # Kept apart from the count: a handler may have several calls on their way at once.
+        call = self._calls = self._calls + 1
         # As long as PostgreSQL is away nothing may be sent; the lease keeper says when to stop waiting.
         async for attempt in stamina.retry_context(
             on=(DatabaseUnavailable, DatabaseBusy), attempts=None, timeout=None, wait_max=2.0
         ):
             with attempt:
-                if not await open_call(self._database, self._lease, self._calls, provider.name, self._model):
+                if not await open_call(self._database, self._lease, call, provider.name, self._model):
                     raise LeaseLost
-        return self._calls
+        return call
 
     async def _close(self, call: int, receipt: Receipt) -> None:
+        """Close the call's row, however long PostgreSQL is away; a stopped run waits only so long."""
+        try:
+            await self._commit_end(call, receipt)
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True) as last_try:
+                await self._commit_end(call, receipt)
+            if last_try.cancelled_caught:
+                # Whether it was committed is not known, so nobody can say where the log is.
+                self._writer.fail(WriterBroken())
+            raise
+
+    async def _commit_end(self, call: int, receipt: Receipt) -> None:
         outcome = receipt.outcome or CallOutcome.UNKNOWN
-        self.has_unsure_call |= outcome in {CallOutcome.UNKNOWN, CallOutcome.CANCEL_UNCONFIRMED}
+        # What failed or was never sent costs nothing to repeat; what succeeded is paid for like what is not known.
+        self.has_spent |= outcome not in {CallOutcome.FAILED, CallOutcome.CANCELLED}
         event = external_event(self.attempt, call, outcome)
         closing = partial(_closing, lease=self._lease, call=call, end=_end_of(receipt, outcome))
         await self._appender.commit_with(self._writer, event, closing)

@@ -64,7 +64,8 @@ class LeaseKeeper:
             tasks.start_soon(self._watch)
             while True:
                 all_known = await self._beat()
-                await anyio.sleep(self._lease_s / HEARTBEATS_A_LEASE if all_known else AGAIN_SECONDS)
+                beat_s = self._lease_s / HEARTBEATS_A_LEASE
+                await anyio.sleep(beat_s if all_known else min(AGAIN_SECONDS, beat_s))
 
     async def _watch(self) -> None:
         """Apart from the heartbeats, because one that hangs is what it watches for."""

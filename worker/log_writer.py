@@ -26,13 +26,15 @@ class WriterBroken(Exception):
 class LogWriter:
     """The end of one run's log: what is written waits here for the next commit, chunks joined to one event.
 
-    `last_seq` is the last committed event. Only the appender commits, unless a writer is `held`.
+    `last_seq` is the last committed event. Only the appender commits, unless a writer is `held`, by one at a time who
+    is `alone`: of two commits from the same place one would take the other's for its own.
     """
 
     def __init__(self, lease: Lease, last_seq: int) -> None:
         self.lease = lease
         self.last_seq = last_seq
         self.held = False
+        self.alone = anyio.Lock()
         self.in_flight: Append | None = None
         self._drafts: list[Draft] = []
         self._text: list[str] = []

@@ -9,7 +9,7 @@ from uuid import UUID
 import anyio
 import structlog
 
-from schema.calls import close_open_calls
+from schema.calls import attempt_spent, close_open_calls
 from schema.database import Database
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, append
@@ -99,21 +99,22 @@ class Reaper:
             expired = await lock_expired(connection, job_id, run_token)
             if expired is None:
                 return
-            last_seq, had_open_calls = await self._close_calls(connection, expired)
-            verdict = on_lost(expired, had_open_calls=had_open_calls)
+            last_seq = await self._close_calls(connection, expired)
+            spent = await attempt_spent(connection, job_id, expired.lease.attempt)
+            verdict = on_lost(expired, has_spent=spent)
             await carry_out(connection, expired.lease, last_seq, verdict)
         log.warning("lease expired", job_id=str(job_id), attempt=expired.lease.attempt, next=type(verdict).__name__)
         self._hints.events(job_id, last_seq + 1)
         if isinstance(verdict, Again):
             self._hints.work()
 
-    async def _close_calls(self, connection: Executor, expired: ExpiredRun) -> tuple[int, bool]:
-        """Close what the holder left open, saying so in the log; returns its last seq and whether there was any."""
+    async def _close_calls(self, connection: Executor, expired: ExpiredRun) -> int:
+        """Close what the holder left open, saying so in the log; returns its last seq."""
         lease = expired.lease
         calls = await close_open_calls(connection, lease.job_id, lease.attempt)
         if not calls:
-            return expired.last_seq, False
+            return expired.last_seq
         drafts = [external_event(lease.attempt, call, CallOutcome.UNKNOWN) for call in calls]
         one = Append(lease.job_id, lease.run_token, expired.last_seq, drafts)
         await append(connection, [one])
-        return one.last_seq, True
+        return one.last_seq

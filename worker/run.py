@@ -27,7 +27,7 @@ import structlog
 from schema.database import Database
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.hints import HintSender
-from schema.runs import AttemptOutcome, ClaimedRun, Failure, NextReason, succeed
+from schema.runs import AttemptOutcome, ClaimedRun, Failure, NextReason, leases_of, succeed
 from schema.text import clean_json
 from worker.appender import Appender
 from worker.context import Context
@@ -137,13 +137,13 @@ class Run:
             value = clean_json(await self._kind.handler(self._context, self._claimed.input))
             orjson.dumps(value)
             return Result(value)
-        except CallFailed as error:
-            return on_call_failed(error.receipt, self._circumstances())
         except WriterBroken:
             return _refused("event_refused")
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001 - what a handler raises ends its job and never the worker
+            if (failed := _failed_call(error)) is not None:
+                return on_call_failed(failed.receipt, self._circumstances())
             log.error("handler failed", job_id=str(self.lease.job_id), kind=self._kind.name, **_origin(error))
             return on_handler_error()
 
@@ -159,7 +159,7 @@ class Run:
         )
 
     def _time_limit(self) -> Verdict:
-        if self._context.has_unsure_call:
+        if self._context.has_spent:
             now = self._circumstances()
             return on_unknown("time_limit", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
         return on_transient("time_limit", self._circumstances())
@@ -176,7 +176,7 @@ class Run:
                 assert_never(other)
 
     def _interrupted(self) -> Verdict:
-        if self._context.has_unsure_call or self._kind.repeat is Repeat.NEVER:
+        if self._context.has_spent or self._kind.repeat is Repeat.NEVER:
             now = self._circumstances()
             return on_unknown("interrupted", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
         return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
@@ -190,7 +190,7 @@ class Run:
                 ):
                     with attempt:
                         await self._save_once(end)
-            except (DatabaseUnavailable, DatabaseBusy):
+            except (DatabaseUnavailable, DatabaseBusy, WriteRefused):
                 log.error("run not ended", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
         if scope.cancelled_caught:
             log.error("run not ended", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
@@ -199,7 +199,9 @@ class Run:
         try:
             last_seq = await self._services.appender.flush(self._writer)
         except WriterBroken:
-            last_seq = self._writer.last_seq
+            _, last_seq = (await leases_of(self._services.database, [self.lease.job_id])).get(
+                self.lease.job_id, (None, self._writer.last_seq)
+            )
             end = _refused("event_refused") if isinstance(end, Result) else end
         try:
             done = await self._write_end(end, last_seq)
@@ -232,6 +234,14 @@ def _refused(code: str) -> Over:
     """PostgreSQL will not hold what the handler made."""
     message = "The handler's output cannot be stored; its worker's log says why: mend the handler."
     return Over(Failure(code, "permanent", message), AttemptOutcome.FAILED)
+
+
+def _failed_call(error: Exception) -> CallFailed | None:
+    """The failed call, if it is that and nothing else; a handler's own task group wraps it, once for each level."""
+    if isinstance(error, ExceptionGroup):
+        calls, others = error.split(CallFailed)
+        return _failed_call(calls.exceptions[0]) if calls and not others else None
+    return error if isinstance(error, CallFailed) else None
 
 
 def _origin(error: BaseException) -> dict[str, str]:

@@ -105,7 +105,7 @@ def on_unknown(code: str, now: Circumstances, outcome: AttemptOutcome, reason: N
     return Again(reason, outcome)
 
 
-def on_lost(expired: ExpiredRun, *, had_open_calls: bool) -> Verdict:
+def on_lost(expired: ExpiredRun, *, has_spent: bool) -> Verdict:
     """After the holder of a lease is gone. Where nothing had been sent the job simply goes back."""
     now = Circumstances(
         attempt=expired.lease.attempt,
@@ -115,7 +115,7 @@ def on_lost(expired: ExpiredRun, *, had_open_calls: bool) -> Verdict:
         repeat=Repeat(expired.repeat),
         has_checkpoint=expired.has_checkpoint,
     )
-    if had_open_calls or now.repeat is Repeat.NEVER:
+    if has_spent or now.repeat is Repeat.NEVER:
         return on_unknown("worker_lost", now, AttemptOutcome.LOST, NextReason.LEASE_EXPIRED)
     if now.attempts >= now.max_attempts:
         return _exhausted("worker_lost", now, AttemptOutcome.LOST)

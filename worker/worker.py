@@ -98,6 +98,7 @@ class Worker:
                     input_schema=kind.input_schema,
                     repeat=kind.repeat,
                     time_limit_s=kind.time_limit_s,
+                    calls_provider=kind.works_with != "none",
                     default_provider=provider,
                     default_model=model,
                     choices=self._catalog.choices_for(kind),

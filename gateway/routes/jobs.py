@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.auth import Caller, authenticate
-from gateway.bodies import read_json
+from gateway.bodies import read_body
 from gateway.gateway import gateway_of
 from gateway.job_creation import Asked, record_job
 from gateway.job_view import view_job, view_jobs
@@ -49,8 +49,8 @@ async def _create(request: Request) -> Response:
     if caller.reach.jobs is not None:
         raise Problem("forbidden", "A token for certain jobs cannot make others; it takes one with jobs '*'.")
     key = _idempotency_key(request)
-    body, size_bytes = await read_json(request)
-    recorded = await record_job(gateway, Asked(caller, key, body, size_bytes, _traceparent(request)))
+    body = await read_body(request)
+    recorded = await record_job(gateway, Asked(caller, key, body, _traceparent(request)))
     headers = {"Location": gateway.link(f"/api/ai/jobs/{recorded.job.id}")}
     if recorded.replayed:
         headers["Idempotent-Replayed"] = "true"

@@ -32,6 +32,8 @@ def _view(kind: JobKind) -> dict[str, Any]:
     return {
         "kind": kind.kind,
         "version": kind.version,
+        # A kind that calls a provider cannot run where no worker has one; it is listed, so that one learns of it.
+        "available": kind.default_provider is not None or not kind.calls_provider,
         "input_schema": kind.input_schema,
         "repeat": kind.repeat,
         "time_limit_seconds": kind.time_limit_s,

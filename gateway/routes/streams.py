@@ -41,13 +41,14 @@ async def job_events(request: Request) -> Response:
     job_id = parse_job_id(request.path_params["job_id"])
     if job_id is None:
         raise Problem("not_found", "A job id is a UUID in lower case; this is none.")
-    caller = await authenticate(request, query_token_for=job_id)
-    caller.must(Scope.READ)
-    as_json = _wants_json(request)
-    cursor = _cursor(request)
-    if as_json:
-        return await _pages(request, gateway, caller, job_id, cursor)
-    return await _stream(request, gateway, caller, job_id, cursor)
+    if _wants_json(request):
+        caller = await authenticate(request, query_token_for=job_id)
+        return await _pages(request, gateway, caller, job_id, _cursor(request))
+    try:
+        caller = await authenticate(request, query_token_for=job_id)
+        return await _stream(request, gateway, caller, job_id, _cursor(request))
+    except (DatabaseUnavailable, DatabaseBusy):
+        return _come_back(gateway, "database")
 
 
 def _wants_json(request: Request) -> bool:
@@ -72,6 +73,7 @@ async def _head(gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> 
     head = await log_head(gateway.database, caller.reach, job_id)
     if head is None:
         raise Problem("not_found", "There is no job of this id, or none that you may see.")
+    caller.must(Scope.READ)
     if cursor > head.last_seq:
         raise Problem("bad_cursor", f"The log ends at {head.last_seq}; drop what you have and start from 0.")
     return head
@@ -83,10 +85,7 @@ async def _stream(request: Request, gateway: Gateway, caller: Caller, job_id: UU
         return _come_back(gateway, "draining")
     if len(gateway.wheel) >= gateway.settings.max_streams:
         return _come_back(gateway, "overloaded")
-    try:
-        head = await _head(gateway, caller, job_id, cursor)
-    except (DatabaseUnavailable, DatabaseBusy):
-        return _come_back(gateway, "database")
+    head = await _head(gateway, caller, job_id, cursor)
     if head.finished and cursor == head.last_seq:
         return Response(status_code=204, headers={"cache-control": HEADERS["cache-control"]})
     if request.method == "HEAD":
@@ -110,7 +109,15 @@ def _end(gateway: Gateway, caller: Caller) -> StreamEnd:
     now = time.monotonic()
     age_s = gateway.settings.stream_max_age_s * random.uniform(1 - MAX_AGE_JITTER, 1)  # noqa: S311 - spreads load
     token_s = None if caller.expires_at is None else caller.expires_at.timestamp() - time.time()
-    return StreamEnd(gateway.draining, now + age_s, None if token_s is None else now + token_s)
+    key_id = None if caller.key is None else caller.key.id
+    if key_id is not None:
+        gateway.keys.note(key_id)
+    return StreamEnd(
+        draining=gateway.draining,
+        max_age_at=now + age_s,
+        token_expires_at=None if token_s is None else now + token_s,
+        is_revoked=partial(gateway.keys.is_revoked, key_id),
+    )
 
 
 async def _pages(request: Request, gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> Response:

@@ -8,12 +8,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.auth import authenticate
-from gateway.bodies import read_json
+from gateway.bodies import beside_the_loop, read_body
 from gateway.findings import check, finding, invalid
 from gateway.gateway import gateway_of
 from gateway.job_view import rfc3339
 from gateway.kind_book import compiled
 from gateway.negotiation import check_accepts_json, json_answer
+from gateway.strict_json import parse
 from gateway.tokens import LONGEST, USER_CHARACTERS, Claims, Scope
 from schema.job_ids import parse_job_id
 
@@ -29,7 +30,12 @@ _FORM = compiled(
             "jobs": {
                 "anyOf": [
                     {"const": "*"},
-                    {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_JOBS},
+                    {
+                        "type": "array",
+                        "items": {"type": "string", "maxLength": 36},
+                        "minItems": 1,
+                        "maxItems": MOST_JOBS,
+                    },
                 ]
             },
             "scope": {"type": "array", "items": {"enum": list(Scope)}, "minItems": 1},
@@ -50,10 +56,15 @@ async def _mint(request: Request) -> Response:
     caller = await authenticate(request)
     check_accepts_json(request)
     caller.must_be_backend()
-    body, _ = await read_json(request)
-    check(_FORM, body)
-    claims = _claims(caller.tenant.name, body)
+    wish = await beside_the_loop(_wish, await read_body(request))
+    claims = _claims(caller.tenant.name, wish)
     return json_answer({"token": gateway.signer.sign(claims), "expires_at": rfc3339(claims.expires_at)}, 201)
+
+
+def _wish(body: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = parse(body)
+    check(_FORM, value)
+    return value
 
 
 def _claims(tenant: str, body: dict[str, Any]) -> Claims:

@@ -42,6 +42,7 @@ CREATE TABLE outlive.job_kinds (
     input_schema     json NOT NULL,
     repeat           text NOT NULL CHECK (repeat IN ('safe', 'checkpoint', 'never')),
     time_limit_s     integer NOT NULL CHECK (time_limit_s > 0),
+    calls_provider   boolean NOT NULL,
     default_provider text,
     default_model    text,
     choices          json NOT NULL,

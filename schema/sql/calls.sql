@@ -28,6 +28,14 @@ UPDATE outlive.provider_calls SET outcome = 'unknown', error_class = 'unknown', 
     finished_at = now()
 WHERE job_id = $1 AND attempt = $2 AND outcome = 'running' RETURNING call
 
+-- name: attempt_spent
+-- Whether an attempt had sent something that may have to be paid: what failed or was stopped unsent does not count.
+-- $1 job_id, $2 attempt
+SELECT EXISTS (
+    SELECT FROM outlive.provider_calls
+    WHERE job_id = $1 AND attempt = $2 AND outcome NOT IN ('failed', 'cancelled')
+) AS spent
+
 -- name: list_calls
 -- $1 job_id
 SELECT * FROM outlive.provider_calls WHERE job_id = $1 ORDER BY attempt, call

@@ -87,8 +87,9 @@ SELECT job_id, run_token FROM outlive.job_leases
 WHERE lease_until < clock_timestamp() AND job_id > $1 ORDER BY job_id LIMIT $2
 
 -- name: end_run
--- The one end of a job that runs: terminal event, status, result, attempt and lease in one commit. No row comes back
--- where the token is stale or the log is not where the caller thinks.
+-- The one end of a job that runs: terminal event, status, result, attempt and lease in one commit; a call that is open
+-- still was never confirmed as closed. No row comes back where the token is stale or the log is not where the caller
+-- thinks.
 -- $1 job_id, $2 run_token, $3 last seq, $4 status = kind of the event, $5 its data, $6 outcome of the attempt,
 -- $7 result, $8 error code, $9 error class, $10 error message
 WITH job AS MATERIALIZED (
@@ -103,6 +104,10 @@ WITH job AS MATERIALIZED (
 ), closed AS (
     UPDATE outlive.job_attempts a SET outcome = $6, finished_at = now()
     FROM lease WHERE a.job_id = lease.job_id AND a.attempt = lease.attempt
+), calls AS (
+    UPDATE outlive.provider_calls p SET outcome = 'unknown', error_class = 'unknown', error_code = 'not_confirmed',
+        finished_at = now()
+    FROM lease WHERE p.job_id = lease.job_id AND p.attempt = lease.attempt AND p.outcome = 'running'
 ), content AS (
     UPDATE outlive.job_contents c SET result = $7, error_message = $10 FROM lease WHERE c.job_id = lease.job_id
 )
@@ -128,6 +133,10 @@ WITH job AS MATERIALIZED (
 ), closed AS (
     UPDATE outlive.job_attempts a SET outcome = $6, finished_at = now(), counted = $7
     FROM lease WHERE a.job_id = lease.job_id AND a.attempt = lease.attempt
+), calls AS (
+    UPDATE outlive.provider_calls p SET outcome = 'unknown', error_class = 'unknown', error_code = 'not_confirmed',
+        finished_at = now()
+    FROM lease WHERE p.job_id = lease.job_id AND p.attempt = lease.attempt AND p.outcome = 'running'
 )
 UPDATE outlive.ai_jobs j
 SET status = CASE WHEN $4 > 0 THEN 'scheduled' ELSE 'queued' END::outlive.job_status,

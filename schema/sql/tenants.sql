@@ -30,9 +30,9 @@ WHERE tenant_id = $1 ORDER BY created_at
 SELECT id, tenant_id, label, is_operator, created_at, revoked_at FROM outlive.api_keys
 WHERE sha256 = $1 AND revoked_at IS NULL
 
--- name: key_opens
--- $1 id
-SELECT EXISTS (SELECT FROM outlive.api_keys WHERE id = $1 AND revoked_at IS NULL)
+-- name: revoked_keys
+-- Those of these keys that open no more. $1 ids
+SELECT id FROM outlive.api_keys WHERE id = ANY($1) AND revoked_at IS NOT NULL
 
 -- name: revoke_key
 -- A row comes back where there is such a key, revoked before or not. $1 id

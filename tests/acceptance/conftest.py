@@ -28,6 +28,7 @@ NOTE = JobKind(
     },
     repeat="safe",
     time_limit_s=600,
+    calls_provider=True,
     default_provider="alpha",
     default_model="a1",
     choices={"alpha": ["a1", "a2"], "beta": [], "gamma": ["g1"]},

@@ -4,6 +4,7 @@ import logging
 
 from gateway.__main__ import main
 
-logging.basicConfig(level=logging.DEBUG)
-logging.getLogger("tests").debug("every logger writes")
-main(prog_name="python -m gateway")
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.DEBUG)
+    logging.getLogger("tests").debug("every logger writes")
+    main(prog_name="python -m gateway")

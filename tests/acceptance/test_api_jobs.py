@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -13,7 +14,8 @@ import jwt
 import orjson
 import pytest
 
-from tests.acceptance.conftest import Desk, problem
+from schema.kinds import register_kind
+from tests.acceptance.conftest import NOTE, Desk, problem
 from tests.support.servers import SECRET
 
 pytestmark = pytest.mark.anyio
@@ -305,7 +307,7 @@ async def test_events_url_of_one_who_may_only_create_opens_nothing(desk: Desk) -
 
 async def test_kinds_are_listed_with_their_schemas(desk: Desk) -> None:
     (kind,) = (await desk.get("/api/ai/kinds")).json()["kinds"]
-    assert kind["kind"] == "note"
+    assert (kind["kind"], kind["available"]) == ("note", True)
     assert kind["input_schema"]["required"] == ["text"]
     assert kind["defaults"] == {"provider": "alpha", "model": "a1", "max_attempts": 3}
 
@@ -317,3 +319,38 @@ async def test_an_operator_sees_all_tenants_and_makes_jobs_of_its_own(desk: Desk
     assert made in {job["job_id"] for job in listed}
     own = (await desk.post(WORK, "own", desk.operator_key)).json()["job_id"]
     assert (await desk.get(f"/api/ai/jobs/{own}")).status_code == 200
+
+
+async def test_a_kind_for_which_nobody_has_a_provider_is_listed_and_refused(desk: Desk) -> None:
+    await register_kind(
+        desk.database, replace(NOTE, kind="ask", default_provider=None, default_model=None, choices={})
+    )
+    try:
+        answer = await desk.post({"kind": "ask", "input": {"text": "x"}}, "ask")
+        assert problem(answer) == (422, "unknown_provider")
+        kinds = (await desk.get("/api/ai/kinds")).json()["kinds"]
+        assert {kind["kind"]: kind["available"] for kind in kinds} == {"ask": False, "note": True}
+    finally:
+        await desk.database.execute("DELETE FROM outlive.job_kinds WHERE kind = 'ask'")
+
+
+async def test_a_kind_is_known_the_moment_a_worker_has_registered_it(desk: Desk) -> None:
+    """A question about a name that is not known is put to the table each time."""
+    body = {"kind": "new", "input": {"text": "x"}}
+    assert problem(await desk.post(body, "new")) == (422, "unknown_kind")
+    await register_kind(desk.database, replace(NOTE, kind="new"))
+    try:
+        assert (await desk.post(body, "new")).status_code == 202
+    finally:
+        await desk.database.execute("DELETE FROM outlive.job_kinds WHERE kind = 'new'")
+
+
+async def test_a_schema_that_is_none_hides_its_kind_and_no_other(desk: Desk) -> None:
+    for schema in ({"type": "nonsense"}, {"$ref": "https://elsewhere.example/schema"}):
+        await register_kind(desk.database, replace(NOTE, kind="broken", version=2, input_schema=schema))
+        try:
+            answer = await desk.post({"kind": "broken", "input": {"text": "x"}}, "broken")
+            assert problem(answer) == (422, "unknown_kind")
+            assert (await desk.post(WORK, str(uuid4()))).status_code == 202
+        finally:
+            await desk.database.execute("DELETE FROM outlive.job_kinds WHERE kind = 'broken'")

@@ -16,7 +16,7 @@ from schema.database import Database, DatabaseSettings
 from schema.kinds import register_kind
 from schema.migrate import migrate
 from tests.acceptance.conftest import NOTE, problem
-from tests.support.api import call_api, make_key
+from tests.support.api import Api, call_api, make_key
 from tests.support.databases import make_migrated
 from tests.support.postgres import DurablePostgres
 from tests.support.processes import run
@@ -155,26 +155,10 @@ async def test_no_log_at_any_level_holds_a_key_a_token_or_a_text(database_url: s
         await gateway.start()
         async with call_api(gateway.url, key) as api:
             job = await api.create("note", {"text": CANARY}, metadata={CANARY: CANARY}, idempotency_key=CANARY)
-            token = job["events_url"].partition("?token=")[2]
-            for headers in ({"Authorization": f"Bearer {CANARY}"}, {"Authorization": f"Bearer {CANARY}.a.b"}, {}):
-                await api.client.get(f"/api/ai/jobs?token={CANARY}", headers=headers)
-            await api.client.get(job["events_url"], headers={"Accept": "application/json", "Cookie": f"x={CANARY}"})
-            for body in (
-                f'{{"{CANARY}": 1}}',
-                f'{{"{CANARY}"',
-                f'{{"kind": "{CANARY}", "input": {{"{CANARY}": 1}}}}',
-            ):
-                answer = await api.client.post(
-                    "/api/ai/jobs", content=body, headers={"Idempotency-Key": "x", "Content-Type": "application/json"}
-                )
-                assert answer.status_code in {400, 422}
+            await provoke(api, str(job["events_url"]))
             async with opened(database_url) as database:
                 await database.execute("ALTER TABLE outlive.job_contents RENAME TO elsewhere")
-            broken = await api.client.post(
-                "/api/ai/jobs",
-                json={"kind": "note", "input": {"text": CANARY}},
-                headers={"Idempotency-Key": f"{CANARY} 2"},
-            )
+            broken = await post(api, f'{{"kind": "note", "input": {{"text": "{CANARY}"}}}}')
             assert problem(broken) == (500, "internal")
             assert CANARY not in broken.text
         assert await gateway.stop() == 0
@@ -182,5 +166,20 @@ async def test_no_log_at_any_level_holds_a_key_a_token_or_a_text(database_url: s
     assert "request failed" in log
     assert "gateway/job_creation.py" in log
     assert "every logger writes" in log
+    token = str(job["events_url"]).partition("?token=")[2]
     for secret in (CANARY, key, token, token.rpartition(".")[2]):
         assert secret not in log
+
+
+async def provoke(api: Api, events_url: str) -> None:
+    """Bring the word, a key and a token to every place from which one might log them."""
+    for headers in ({"Authorization": f"Bearer {CANARY}"}, {"Authorization": f"Bearer {CANARY}.a.b"}, {}):
+        await api.client.get(f"/api/ai/jobs?token={CANARY}", headers=headers)
+    await api.client.get(events_url, headers={"Accept": "application/json", "Cookie": f"x={CANARY}"})
+    for body in (f'{{"{CANARY}": 1}}', f'{{"{CANARY}"', f'{{"kind": "{CANARY}", "input": {{"{CANARY}": 1}}}}'):
+        assert (await post(api, body)).status_code in {400, 422}
+
+
+async def post(api: Api, body: str) -> httpx.Response:
+    headers = {"Idempotency-Key": f"{CANARY} 2", "Content-Type": "application/json"}
+    return await api.client.post("/api/ai/jobs", content=body, headers=headers)

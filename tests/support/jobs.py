@@ -101,7 +101,7 @@ async def running(database: Database, **changes: Any) -> ClaimedRun:
 
 
 async def register(database: Database, kind: str, repeat: str) -> None:
-    await register_kind(database, JobKind(kind, 1, {}, repeat, 600, None, None, {}))
+    await register_kind(database, JobKind(kind, 1, {}, repeat, 600, False, None, None, {}))
 
 
 def says(run: ClaimedRun, base_seq: int, *texts: str) -> Append:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -32,7 +32,7 @@ async def test_a_body_that_is_too_slow_is_408(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError
 
     with pytest.raises(Problem) as caught:
-        await bodies.read_json(request(receive))
+        await bodies.read_body(request(receive))
     assert (caught.value.status, caught.value.code) == (408, "request_timeout")
     assert caught.value.headers["Connection"] == "close"
 
@@ -42,10 +42,25 @@ async def test_a_client_that_leaves_is_not_a_bad_request() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(ClientDisconnect):
-        await bodies.read_json(request(receive))
+        await bodies.read_body(request(receive))
 
 
-async def test_only_large_bodies_leave_the_event_loop() -> None:
-    here = threading.get_ident()
-    assert await bodies.beside_the_loop(bodies.INLINE_BYTES, threading.get_ident) == here
-    assert await bodies.beside_the_loop(bodies.INLINE_BYTES + 1, threading.get_ident) != here
+def where(_body: bytes) -> int:
+    return os.getpid()
+
+
+def refuse(_body: bytes) -> None:
+    raise Problem("invalid_input", "No.", errors=[{"pointer": "/a", "message": "no"}])
+
+
+# A loop of its own for each: anyio keeps the processes, and the task that ends them, as long as the loop lives.
+def test_only_large_bodies_leave_the_process() -> None:
+    assert anyio.run(bodies.beside_the_loop, where, b"x" * bodies.INLINE_BYTES) == os.getpid()
+    assert anyio.run(bodies.beside_the_loop, where, b"x" * (bodies.INLINE_BYTES + 1)) != os.getpid()
+
+
+def test_a_problem_comes_back_whole() -> None:
+    with pytest.raises(Problem) as caught:
+        anyio.run(bodies.beside_the_loop, refuse, b"x" * (bodies.INLINE_BYTES + 1))
+    errors = [{"pointer": "/a", "message": "no"}]
+    assert caught.value.document() == Problem("invalid_input", "No.", errors=errors).document()

@@ -1,0 +1,1 @@
+"""Tests of tails, tailer and streams, in process, on a real database, without HTTP."""

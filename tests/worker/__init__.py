@@ -1,0 +1,1 @@
+"""Tests of the worker core, in process, on a real database."""
