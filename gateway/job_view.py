@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from gateway.auth import Caller
@@ -33,6 +34,11 @@ def rfc3339(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def usd(amount: Decimal) -> str:
+    """Dollars without an exponent and without needless zeros."""
+    return f"{amount.normalize():f}"
 
 
 def _facts(job: Job) -> dict[str, Any]:
@@ -70,7 +76,7 @@ def _cost(cost: JobCost | None) -> dict[str, Any] | None:
     """Nothing is reserved or charged in this version; what is not known is null and never 0."""
     if cost is None:
         return None
-    known = None if cost.known_usd is None else f"{cost.known_usd.normalize():f}"
+    known = None if cost.known_usd is None else usd(cost.known_usd)
     return {"reserved_usd": None, "charged_usd": None, "provider_usd": known, "complete": cost.complete}
 
 

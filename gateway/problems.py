@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = {
     "not_acceptable": 406,
     "request_timeout": 408,
     "idempotency_key_reused": 409,
+    "already_finished": 409,
     "not_finished": 409,
     "too_large": 413,
     "unsupported_media_type": 415,

@@ -73,3 +73,49 @@ async def job_costs(database: Database, job_ids: Sequence[UUID]) -> dict[UUID, J
     """For every one of the jobs; a job without a call has cost nothing that could be known."""
     rows = await database.fetch(statement("job_costs"), list(job_ids))
     return {row["job_id"]: JobCost(row["known_usd"], row["complete"]) for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request on the wire, as the ledger has it; the names are those of docs/protocol.md 3."""
+
+    attempt: int
+    call: int
+    provider: str
+    model: str | None
+    provider_request_id: str | None
+    started_at: datetime
+    sent_at: datetime | None
+    first_chunk_at: datetime | None
+    finished_at: datetime | None
+    outcome: str
+    error_class: str | None
+    http_status: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    usage_source: str | None
+    cost_usd: Decimal | None
+    cost_source: str | None
+    cost_is_lower_bound: bool
+    resolved_outcome: str | None
+    resolved_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a job, with its calls."""
+
+    attempt: int
+    worker: str
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: str
+    counted: bool
+    calls: Sequence[Call]
+
+
+async def list_attempts(database: Database, job_id: UUID) -> list[Attempt]:
+    """All attempts of a job, oldest first, each with its calls in their order."""
+    calls = [Call(**row) for row in await database.fetch(statement("list_calls"), job_id)]
+    rows = await database.fetch(statement("list_attempts"), job_id)
+    return [Attempt(**row, calls=[call for call in calls if call.attempt == row["attempt"]]) for row in rows]

@@ -3,42 +3,19 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from uuid import UUID
 
 from schema.database import Database
+from schema.drafts import Draft, EventKind
 from schema.executor import Executor
 from schema.jobs import Reach
 from schema.statements import statement
 
+__all__ = ["Append", "Draft", "Event", "EventKind", "LogHead", "append", "log_head", "read_after", "read_many"]
+
 # A page of the log: enough for a reader at full speed, small enough that fifty readers at once are 25 MiB.
 PAGE_ROWS = 1000
 PAGE_BYTES = 512 * 1024
-
-
-class EventKind(StrEnum):
-    """What stands in the log. CHANNEL is a chunk beside the text: its SSE name is `chunk` too."""
-
-    STATUS = "status"
-    ATTEMPT = "attempt"
-    CHUNK = "chunk"
-    CHANNEL = "channel"
-    DATA = "data"
-    PROGRESS = "progress"
-    CANCEL_REQUESTED = "cancel_requested"
-    EXTERNAL = "external"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    SNAPSHOT = "snapshot"
-
-    @property
-    def ends(self) -> bool:
-        """Whether nothing follows an event of this kind."""
-        return self in _ENDS
-
-
-_ENDS = frozenset({EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +25,6 @@ class Event:
     seq: int
     kind: EventKind
     attempt: int
-    data: str
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """An event that has no place in the log yet."""
-
-    kind: EventKind
     data: str
 
 

@@ -17,6 +17,7 @@ from schema.statements import statement
 
 EVENTS_CHANNEL = "outlive_events"
 WORK_CHANNEL = "outlive_work"
+CANCEL_CHANNEL = "outlive_cancel"
 
 # PostgreSQL takes 7,999 bytes; the rest is room for nothing in particular.
 PAYLOAD_BYTES = 7900
@@ -67,6 +68,7 @@ class HintSender:
         self._database = database
         self._seqs: dict[UUID, int] = {}
         self._work = False
+        self._cancels: set[UUID] = set()
         self._wanted = anyio.Event()
 
     def events(self, job_id: UUID, seq: int) -> None:
@@ -77,6 +79,11 @@ class HintSender:
     def work(self) -> None:
         """Announce that something can be claimed; called after the commit."""
         self._work = True
+        self._wanted.set()
+
+    def cancel(self, job_id: UUID) -> None:
+        """Announce that somebody wants a running job to end; called after the commit."""
+        self._cancels.add(job_id)
         self._wanted.set()
 
     async def run(self) -> None:
@@ -92,7 +99,10 @@ class HintSender:
 
     async def _send(self) -> None:
         seqs, self._seqs = self._seqs, {}
+        cancels, self._cancels = self._cancels, set()
         work, self._work = self._work, False
+        for payload in encode_hints((job_id, 0) for job_id in cancels):
+            await self._database.fetchval(statement("notify"), CANCEL_CHANNEL, payload)
         for payload in encode_hints(seqs.items()):
             await self._database.fetchval(statement("notify"), EVENTS_CHANNEL, payload)
         if work:

@@ -11,6 +11,7 @@ import asyncpg
 import orjson
 
 from schema.database import Database
+from schema.drafts import CANCEL_REQUESTED
 from schema.job_ids import JobId
 from schema.statements import statement
 
@@ -143,6 +144,28 @@ async def get_job(database: Database, reach: Reach, job_id: UUID) -> Job | None:
         return None
     row = await database.fetchrow(statement("get_job"), job_id, reach.tenant_id, reach.user_id)
     return None if row is None else _job(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """What a wish to cancel met: the status before it, and the seq of the end where it ended the job at once."""
+
+    was: JobStatus
+    last_seq: int | None
+
+
+async def cancel_job(database: Database, reach: Reach, job_id: UUID) -> Cancel | None:
+    """End a job that waits, or ask the holder of one that runs to end it; None where there is no such job in reach.
+
+    What was RUNNING then will end CANCELLED, whatever its holder has in hand: the end looks at the wish under the
+    same lock. What had ended before stays as it is.
+    """
+    if not reach.covers(job_id):
+        return None
+    row = await database.fetchrow(
+        statement("cancel_job"), job_id, reach.tenant_id, reach.user_id, CANCEL_REQUESTED.data
+    )
+    return None if row is None else Cancel(JobStatus(row["was"]), row["last_seq"])
 
 
 async def list_jobs(

@@ -90,6 +90,7 @@ class ExpiredRun:
     on_unknown: str
     repeat: str
     has_checkpoint: bool
+    cancel_requested: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,8 @@ def _ended_data(status: EventKind, attempt: int, outcome: Mapping[str, Any]) -> 
 
 
 async def succeed(executor: Executor, lease: Lease, last_seq: int, result: Any) -> bool:
-    """End the job with its result; False where the lease is not ours any more, and then nothing was written.
+    """End the job with its result; False where nothing was written: the lease is not ours any more, or somebody wants
+    the job cancelled.
 
     `last_seq` is where the log is; `result` a JSON value without NUL or lone surrogates.
     """
@@ -182,6 +184,22 @@ async def fail(executor: Executor, lease: Lease, last_seq: int, failure: Failure
         *(outcome.value, None, failure.code, failure.error_class, failure.message),
     )
     return row is not None
+
+
+async def end_cancelled(executor: Executor, lease: Lease, last_seq: int) -> bool:
+    """End the job as cancelled; False where the lease is not ours any more, and then nothing was written."""
+    data = _ended_data(EventKind.CANCELLED, lease.attempt, {})
+    row = await executor.fetchrow(
+        statement("end_run"),
+        *(lease.job_id, lease.run_token, last_seq, EventKind.CANCELLED.value, data),
+        *(AttemptOutcome.CANCELLED.value, None, None, None, None),
+    )
+    return row is not None
+
+
+async def cancels_among(executor: Executor, job_ids: Collection[UUID]) -> set[UUID]:
+    """Those of these jobs that somebody wants to end."""
+    return {row["id"] for row in await executor.fetch(statement("cancels_among"), list(job_ids))}
 
 
 async def put_back(
@@ -221,6 +239,7 @@ async def lock_expired(executor: Executor, job_id: UUID, run_token: UUID) -> Exp
         on_unknown=row["on_unknown"],
         repeat=row["repeat"],
         has_checkpoint=row["has_checkpoint"],
+        cancel_requested=row["cancel_requested"],
     )
 
 

@@ -58,14 +58,20 @@ export class Composer {
     this.#count();
   }
 
-  #remove() {
+  // A field that still names its document or file would not change when the same one is chosen again.
+  #emptied() {
     at("file").value = at("documents").value = "";
+    this.#title = null;
+  }
+
+  #remove() {
+    this.#emptied();
     this.#put("", null);
     at("text").focus();
   }
 
   #typed() {
-    if (at("text").value === "") this.#title = null;
+    if (at("text").value === "") this.#emptied();
     this.#count();
   }
 
@@ -161,7 +167,7 @@ export class Composer {
   #complaint() {
     const characters = countCharacters(this.text);
     const sentences = at("sentences").valueAsNumber;
-    if (characters === 0) return "There is no text yet. Paste one, drop a file, or take one of the documents.";
+    if (this.text.trim() === "") return "There is no text yet. Paste one, drop a file, or take one of the documents.";
     if (characters > MOST_CHARACTERS) return "The text is too long. A job takes up to 1,000,000 characters.";
     if (at("kind").value === "chat" || (Number.isInteger(sentences) && sentences >= 1 && sentences <= 50)) return "";
     return "Sentences must be a whole number from 1 to 50.";

@@ -36,7 +36,13 @@ function show() {
   shelf.select(jobId);
   const title = entry?.title ?? remembered?.title ?? "A job";
   reader.open({ jobId, title, status: entry?.status, url: entry?.job?.events_url });
-  if (entry?.job?.kind) reader.describe(entry.job);
+  if (entry?.job?.kind) reader.describe(entry);
+}
+
+// An address may name a job that was made since the list was asked for.
+function follow() {
+  show();
+  if (told && selected() && !shelf.get(selected())) refresh();
 }
 
 async function refresh() {
@@ -49,7 +55,7 @@ async function refresh() {
   }
   const open = shelf.get(reader.jobId);
   if (open?.job?.kind) {
-    reader.describe(open.job);
+    reader.describe(open);
     reader.explainWait(open.job);
   }
   plan();
@@ -72,7 +78,7 @@ async function start() {
   show(); // a job in the address is followed even when the list could not be had
 }
 
-addEventListener("hashchange", show);
+addEventListener("hashchange", follow);
 addEventListener("storage", refresh);
 addEventListener("online", refresh);
 document.addEventListener("visibilitychange", () => document.hidden || refresh());

@@ -49,8 +49,9 @@ export class Reader {
     this.#connection(this.#handle.state);
   }
 
-  /** What a fresh job object tells beyond the log. */
-  describe(job) {
+  /** What a fresh job object tells beyond the log. @param {import("./shelf.js").Entry} entry */
+  describe({ title, job }) {
+    this.#entitle(title);
     at("origin").textContent = originWords(job);
     at("origin").hidden = !originWords(job);
   }
@@ -61,8 +62,7 @@ export class Reader {
   }
 
   #clear(title) {
-    document.title = `${title} · Outlive`;
-    at("reader-title").textContent = title;
+    this.#entitle(title);
     for (const id of NOT_AT_FIRST) at(id).hidden = true;
     at("facts").hidden = false;
     at("check").textContent = "";
@@ -70,6 +70,11 @@ export class Reader {
     this.#lost = false;
     this.#sheet.replace("", "");
     this.#paintSoon();
+  }
+
+  #entitle(title) {
+    document.title = `${title} · Outlive`;
+    if (at("reader-title").textContent !== title) at("reader-title").textContent = title;
   }
 
   #change(change) {

@@ -68,7 +68,9 @@ export function originWords({ provider, model }) {
 }
 
 export function failureWords(error) {
-  return error ? `The job failed: ${error.message} (${error.code})` : "The job failed.";
+  if (!error) return "The job failed.";
+  const code = error.message.includes(error.code) ? "" : ` (${error.code})`;
+  return `The job failed: ${error.message}${code}`;
 }
 
 /** @param {string} status @param {number} characters */

@@ -15,6 +15,7 @@ import anyio
 import structlog
 
 from schema.database import Database
+from schema.drafts import CANCEL_REQUESTED
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, Draft, append
 from schema.executor import Executor
@@ -78,6 +79,13 @@ class Appender:
         await writer.room()
         writer.event(draft)
         self._mark(writer, urgent=False)
+
+    def say_cancel_requested(self, writer: LogWriter) -> None:
+        """Say once that somebody wants the job to end, without waiting for room: what waits is about to stop."""
+        if not writer.has_cancel:
+            writer.has_cancel = True
+            writer.event(CANCEL_REQUESTED)
+            self._mark(writer, urgent=True)
 
     async def flush(self, writer: LogWriter) -> int:
         """Wait until all that was said is committed; returns the last seq. Raises LeaseLost, WriterBroken."""

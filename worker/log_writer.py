@@ -34,6 +34,7 @@ class LogWriter:
         self.lease = lease
         self.last_seq = last_seq
         self.held = False
+        self.has_cancel = False
         self.alone = anyio.Lock()
         self.in_flight: Append | None = None
         self._drafts: list[Draft] = []

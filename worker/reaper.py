@@ -11,6 +11,7 @@ import structlog
 
 from schema.calls import attempt_spent, close_open_calls
 from schema.database import Database
+from schema.drafts import CANCEL_REQUESTED
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, append
 from schema.executor import Executor
@@ -18,6 +19,7 @@ from schema.hints import HintSender
 from schema.runs import (
     ExpiredRun,
     Lease,
+    end_cancelled,
     expire_unstarted,
     fail,
     list_expired,
@@ -27,7 +29,7 @@ from schema.runs import (
 )
 from worker.external import external_event
 from worker.providers.provider import CallOutcome
-from worker.verdicts import Again, Over, Verdict, on_lost
+from worker.verdicts import Again, Cancelled, Over, Verdict, on_lost
 
 # A job waits at most this much longer than its lease, or than its time; three small indexed reads each.
 LOOK_SECONDS = 1.0
@@ -53,6 +55,8 @@ async def carry_out(executor: Executor, lease: Lease, last_seq: int, verdict: Ve
             )
         case Over():
             return await fail(executor, lease, last_seq, verdict.failure, verdict.outcome)
+        case Cancelled():
+            return await end_cancelled(executor, lease, last_seq)
 
 
 class Reaper:
@@ -112,9 +116,11 @@ class Reaper:
         """Close what the holder left open, saying so in the log; returns its last seq."""
         lease = expired.lease
         calls = await close_open_calls(connection, lease.job_id, lease.attempt)
-        if not calls:
+        # The holder may have said so already; a reader takes the wish twice as easily as once.
+        drafts = [CANCEL_REQUESTED] if expired.cancel_requested else []
+        drafts += [external_event(lease.attempt, call, CallOutcome.UNKNOWN) for call in calls]
+        if not drafts:
             return expired.last_seq
-        drafts = [external_event(lease.attempt, call, CallOutcome.UNKNOWN) for call in calls]
         one = Append(lease.job_id, lease.run_token, expired.last_seq, drafts)
         await append(connection, [one])
         return one.last_seq

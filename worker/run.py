@@ -10,45 +10,36 @@
     lease lost         nothing: whoever has the job now writes its log
     lease given up     the unknown rule, once PostgreSQL answers again
     handed back        at shutdown, where running it twice is harmless
+    cancelled          said in the log at once; the job ends cancelled whatever the handler still had
 
 A handler is stopped by cancelling it; what it had open is closed on its way out, and then the end is written.
 """
 
 import traceback
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, assert_never
+from typing import assert_never
 
 import anyio
 import orjson
-import stamina
 import structlog
 
-from schema.database import Database
-from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
-from schema.hints import HintSender
-from schema.runs import AttemptOutcome, ClaimedRun, Failure, NextReason, leases_of, succeed
+from schema.runs import AttemptOutcome, ClaimedRun, NextReason
 from schema.text import clean_json
-from worker.appender import Appender
 from worker.context import Context
+from worker.ending import Result, Services, refused, save
 from worker.handlers.kind import Kind, Repeat
-from worker.leases import LeaseKeeper
 from worker.log_writer import LeaseLost, WriterBroken
 from worker.providers.provider import CallFailed, Provider
-from worker.reaper import carry_out
 from worker.verdicts import (
     Again,
+    Cancelled,
     Circumstances,
-    Over,
     Verdict,
     on_call_failed,
     on_handler_error,
     on_transient,
     on_unknown,
 )
-
-# A result is worth waiting for a PostgreSQL that restarts; a run that cannot be ended is left to the reaper.
-SAVE_SECONDS = 60.0
 
 log = structlog.get_logger()
 
@@ -60,23 +51,7 @@ class Stop(Enum):
     LEASE_GIVEN_UP = auto()
     HAND_BACK = auto()
     OUT_OF_TIME = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the handler returned, fit to be stored."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What every run of a worker works with."""
-
-    database: Database
-    appender: Appender
-    keeper: LeaseKeeper
-    hints: HintSender
+    CANCEL = auto()
 
 
 class Run:
@@ -94,6 +69,7 @@ class Run:
         self._context = Context(services.database, services.appender, self._writer, provider, claimed.model)
         self._scope = anyio.CancelScope()
         self._stop: Stop | None = None
+        self._is_ending = False
 
     @property
     def is_safe_to_hand_back(self) -> bool:
@@ -108,6 +84,13 @@ class Run:
         """PostgreSQL was silent for too long; stop before the lease can have run out."""
         self.stop(Stop.LEASE_GIVEN_UP)
 
+    def cancel(self) -> None:
+        """Somebody wants the job to end: say so in the log, then close what is open."""
+        # Once the end is being written nobody else may add to the log; the end looks at the wish by itself.
+        if self._stop is None and not self._is_ending:
+            self._services.appender.say_cancel_requested(self._writer)
+            self.stop(Stop.CANCEL)
+
     def stop(self, why: Stop) -> None:
         """Stop the handler; the first reason stands."""
         if self._stop is None:
@@ -119,8 +102,9 @@ class Run:
         self._services.keeper.hold(self)
         try:
             end = await self._handle()
+            self._is_ending = True
             if end is not None:
-                await self._save(end)
+                await save(self._services, self._writer, end)
         except LeaseLost:
             log.warning("run lost its lease", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
         finally:
@@ -138,7 +122,7 @@ class Run:
             orjson.dumps(value)
             return Result(value)
         except WriterBroken:
-            return _refused("event_refused")
+            return refused("event_refused")
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001 - what a handler raises ends its job and never the worker
@@ -168,6 +152,8 @@ class Run:
         match self._stop:
             case Stop.LEASE_LOST | None:
                 return None
+            case Stop.CANCEL:
+                return Cancelled()
             case Stop.HAND_BACK:
                 return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
             case Stop.LEASE_GIVEN_UP | Stop.OUT_OF_TIME:
@@ -180,60 +166,6 @@ class Run:
             now = self._circumstances()
             return on_unknown("interrupted", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
         return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
-
-    async def _save(self, end: Result | Verdict) -> None:
-        """Write the end, under a deadline of its own that no other cancellation shortens."""
-        with anyio.move_on_after(SAVE_SECONDS, shield=True) as scope:
-            try:
-                async for attempt in stamina.retry_context(
-                    on=(DatabaseUnavailable, DatabaseBusy), attempts=None, timeout=SAVE_SECONDS, wait_max=2.0
-                ):
-                    with attempt:
-                        await self._save_once(end)
-            except (DatabaseUnavailable, DatabaseBusy, WriteRefused):
-                log.error("run not ended", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
-        if scope.cancelled_caught:
-            log.error("run not ended", job_id=str(self.lease.job_id), attempt=self.lease.attempt)
-
-    async def _save_once(self, end: Result | Verdict) -> None:
-        try:
-            last_seq = await self._services.appender.flush(self._writer)
-        except WriterBroken:
-            _, last_seq = (await leases_of(self._services.database, [self.lease.job_id])).get(
-                self.lease.job_id, (None, self._writer.last_seq)
-            )
-            end = _refused("event_refused") if isinstance(end, Result) else end
-        try:
-            done = await self._write_end(end, last_seq)
-        except WriteRefused:
-            end = _refused("result_refused")
-            done = await self._write_end(end, last_seq)
-        self._tell(end, done=done, last_seq=last_seq)
-
-    async def _write_end(self, end: Result | Verdict, last_seq: int) -> bool:
-        if isinstance(end, Result):
-            return await succeed(self._services.database, self.lease, last_seq, end.value)
-        return await carry_out(self._services.database, self.lease, last_seq, end)
-
-    def _tell(self, end: Result | Verdict, *, done: bool, last_seq: int) -> None:
-        # Not done: lost, or done by a try whose answer was lost. Either way the readers should look.
-        log.info(
-            "run ended",
-            job_id=str(self.lease.job_id),
-            kind=self._kind.name,
-            attempt=self.lease.attempt,
-            end=type(end).__name__.lower(),
-            confirmed=done,
-        )
-        self._services.hints.events(self.lease.job_id, last_seq + 1)
-        if isinstance(end, Again):
-            self._services.hints.work()
-
-
-def _refused(code: str) -> Over:
-    """PostgreSQL will not hold what the handler made."""
-    message = "The handler's output cannot be stored; its worker's log says why: mend the handler."
-    return Over(Failure(code, "permanent", message), AttemptOutcome.FAILED)
 
 
 def _failed_call(error: Exception) -> CallFailed | None:

@@ -50,7 +50,12 @@ class Over:
     outcome: AttemptOutcome
 
 
-Verdict = Again | Over
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody wanted the job to end."""
+
+
+Verdict = Again | Over | Cancelled
 
 
 def backoff_s(attempts: int, floor_s: float = 0) -> float:
@@ -107,6 +112,8 @@ def on_unknown(code: str, now: Circumstances, outcome: AttemptOutcome, reason: N
 
 def on_lost(expired: ExpiredRun, *, has_spent: bool) -> Verdict:
     """After the holder of a lease is gone. Where nothing had been sent the job simply goes back."""
+    if expired.cancel_requested:
+        return Cancelled()
     now = Circumstances(
         attempt=expired.lease.attempt,
         attempts=expired.attempts,

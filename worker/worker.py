@@ -5,27 +5,32 @@ nothing is claimed any more at that instant, runs that may be repeated go back a
 grace, and what is left then is closed by the unknown rule.
 """
 
+from uuid import UUID
+
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 
 from schema.database import Database
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
-from schema.hints import WORK_CHANNEL, HintSender
+from schema.hints import CANCEL_CHANNEL, WORK_CHANNEL, HintSender, decode_hints, short_id
 from schema.kinds import JobKind, forget_worker, register_kind, see_worker
 from schema.listener import Listener
 from schema.partitions import make_partitions
-from schema.runs import ClaimedRun, claim
+from schema.runs import ClaimedRun, cancels_among, claim
 from worker.appender import Appender
+from worker.ending import Services
 from worker.handlers.registry import Registry
 from worker.leases import LeaseKeeper
 from worker.providers.catalog import Catalog
 from worker.reaper import Reaper
-from worker.run import Run, Services, Stop
+from worker.run import Run, Stop
 from worker.settings import WorkerSettings
 
 # Behind every hint; docs/protocol.md 5 promises that a worker looks after 2 s without one.
 POLL_SECONDS = 2.0
+# Without NOTIFY a cancel is learned within 2 s; docs/protocol.md 5.
+CANCEL_POLL_SECONDS = 1.5
 # One claim is one commit; past some dozens a larger one gains nothing and holds its rows longer.
 CLAIM_MOST = 50
 # jobs_seen counts a worker as gone after 60 s.
@@ -54,6 +59,7 @@ class Worker:
         self._runs: set[Run] = set()
         self._wake = anyio.Event()
         self._draining = False
+        self._cancels_hinted = anyio.Event()
         self._hurried = anyio.Event()
 
     def drain(self) -> None:
@@ -71,13 +77,15 @@ class Worker:
 
     async def run(self) -> None:
         """Work until drained. Raises PoolerRefused, SchemaTooNew, or what a side task died of."""
-        listener = Listener(self._database.settings, {WORK_CHANNEL: lambda _: self._look()}, self._look)
+        channels = {WORK_CHANNEL: lambda _: self._look(), CANCEL_CHANNEL: self._cancel_named}
+        listener = Listener(self._database.settings, channels, self._look)
         await listener.check_address()
         await self._register()
         async with anyio.create_task_group() as side:
             for task in (
                 *(self._hints.run, self._appender.run, self._keeper.run, listener.run),
                 *(Reaper(self._database, self._hints).run, self._stay_seen, self._keep_partitions),
+                self._look_for_cancels,
             ):
                 side.start_soon(task)
             log.info("worker ready", worker=self._settings.name, kinds=self._kinds, providers=self._catalog.names)
@@ -137,6 +145,27 @@ class Worker:
         self._hints.events(run.lease.job_id, claimed.last_seq)
         self._runs.add(run)
         runs.start_soon(self._execute, run)
+
+    def _cancel_named(self, payload: str) -> None:
+        """A hint: whether somebody really wants these jobs to end, the table says."""
+        named = {short for short, _ in decode_hints(payload)}
+        if any(short_id(run.lease.job_id) in named for run in self._runs):
+            self._cancels_hinted.set()
+
+    async def _look_for_cancels(self) -> None:
+        """At a hint, and behind every hint as often as the contract's 2 s ask for."""
+        while True:
+            with anyio.move_on_after(CANCEL_POLL_SECONDS):
+                await self._cancels_hinted.wait()
+            self._cancels_hinted = anyio.Event()
+            runs: dict[UUID, Run] = {run.lease.job_id: run for run in self._runs}
+            try:
+                wanted = await cancels_among(self._database, runs.keys()) if runs else set()
+            except (DatabaseUnavailable, DatabaseBusy) as error:
+                log.warning("cancels not looked up", error=str(error))
+                continue
+            for job_id in wanted:
+                runs[job_id].cancel()
 
     async def _execute(self, run: Run) -> None:
         try:

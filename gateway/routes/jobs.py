@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.attempt_view import view_attempts
 from gateway.auth import Caller, authenticate
 from gateway.bodies import read_body
 from gateway.gateway import gateway_of
@@ -16,8 +17,9 @@ from gateway.negotiation import check_accepts_json, json_answer
 from gateway.problems import Problem
 from gateway.queries import invalid_query, read_query, whole_number
 from gateway.tokens import Scope
+from schema.calls import list_attempts
 from schema.job_ids import JobId, parse_job_id
-from schema.jobs import Job, JobStatus, get_job, list_jobs
+from schema.jobs import Job, JobStatus, cancel_job, get_job, list_jobs
 
 MOST_LISTED = 200  # docs/protocol.md 3
 USUALLY_LISTED = 50
@@ -28,12 +30,14 @@ _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def job_routes() -> list[Route]:
-    """Cancel, retry, attempts and DELETE of a job will stand beside these."""
+    """Retry and DELETE of a job will stand beside these."""
     return [
         # One route for both, so that a 405 lists both.
         Route("/api/ai/jobs", _jobs, methods=["GET", "POST"]),
         Route("/api/ai/jobs/{job_id}", _get, methods=["GET"]),
         Route("/api/ai/jobs/{job_id}/result", _result, methods=["GET"]),
+        Route("/api/ai/jobs/{job_id}/cancel", _cancel, methods=["POST"]),
+        Route("/api/ai/jobs/{job_id}/attempts", _attempts, methods=["GET"]),
     ]
 
 
@@ -91,6 +95,36 @@ async def _result(request: Request) -> Response:
     return json_answer(job.result)
 
 
+async def _cancel(request: Request) -> Response:
+    """202 means that the job ends cancelled, or has; 409 that it had ended otherwise."""
+    gateway = gateway_of(request)
+    job_id = parse_job_id(request.path_params["job_id"])
+    caller = await authenticate(request)
+    check_accepts_json(request)
+    read_query(request, ())
+    job = None if job_id is None else await get_job(gateway.database, caller.reach, job_id)
+    if job is None:
+        raise _not_found()
+    caller.must(Scope.CANCEL)
+    cancel = await cancel_job(gateway.database, caller.reach, job.id)
+    if cancel is None:
+        raise _not_found()
+    if cancel.was in {JobStatus.SUCCEEDED, JobStatus.FAILED}:
+        raise Problem("already_finished", f"The job has {cancel.was} already; there is nothing to cancel.")
+    if cancel.last_seq is not None:
+        gateway.hints.events(job.id, cancel.last_seq)
+    elif cancel.was is JobStatus.RUNNING:
+        gateway.hints.cancel(job.id)
+    now = await get_job(gateway.database, caller.reach, job.id)
+    return json_answer(await view_job(gateway, caller, now or job), 202)
+
+
+async def _attempts(request: Request) -> Response:
+    caller, job = await _job(request)
+    caller.must_be_backend()
+    return json_answer({"attempts": view_attempts(await list_attempts(gateway_of(request).database, job.id))})
+
+
 async def _job(request: Request) -> tuple[Caller, Job]:
     """The job of the address, as far as the caller may see it; what he may not see is not there."""
     job_id: JobId | None = parse_job_id(request.path_params["job_id"])
@@ -99,9 +133,13 @@ async def _job(request: Request) -> tuple[Caller, Job]:
     read_query(request, {"token"})
     job = None if job_id is None else await get_job(gateway_of(request).database, caller.reach, job_id)
     if job is None:
-        raise Problem("not_found", "There is no such job, or none that you may see.")
+        raise _not_found()
     caller.must(Scope.READ)
     return caller, job
+
+
+def _not_found() -> Problem:
+    return Problem("not_found", "There is no such job, or none that you may see.")
 
 
 def _idempotency_key(request: Request) -> str:

@@ -17,6 +17,7 @@ from gateway.event_stream import HEADERS, EventStream, one_piece
 from gateway.frames import data_object, reconnect, retry_ms
 from gateway.gateway import Gateway, gateway_of
 from gateway.problems import Problem
+from gateway.queries import read_query, whole_number
 from gateway.streaming import Reader, StreamEnd
 from gateway.tokens import Scope
 from schema.errors import DatabaseBusy, DatabaseUnavailable
@@ -121,8 +122,9 @@ def _end(gateway: Gateway, caller: Caller) -> StreamEnd:
 
 
 async def _pages(request: Request, gateway: Gateway, caller: Caller, job_id: UUID, cursor: int) -> Response:
-    limit = _number(request, "limit", 1, JSON_EVENTS_MOST, JSON_EVENTS_DEFAULT)
-    wait_s = _number(request, "wait", 0, JSON_WAIT_MOST_SECONDS, 0)
+    query = read_query(request, {"token", "last_event_id", "limit", "wait"})
+    limit = whole_number(query, "limit", JSON_EVENTS_DEFAULT, 1, JSON_EVENTS_MOST)
+    wait_s = whole_number(query, "wait", 0, 0, JSON_WAIT_MOST_SECONDS)
     head = await _head(gateway, caller, job_id, cursor)
     events = await read_after(gateway.database, job_id, cursor, limit)
     if not events and not head.finished and wait_s:
@@ -147,12 +149,3 @@ async def _wait_for_events(gateway: Gateway, job_id: UUID, cursor: int, limit: i
             gateway.tailer.seed(tail, cursor)
             await pulse.wait()
     return []
-
-
-def _number(request: Request, name: str, least: int, most: int, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
-        raise Problem("invalid_query", f"{name} takes a whole number from {least} to {most}.")
-    return int(text)

@@ -38,7 +38,10 @@ SELECT EXISTS (
 
 -- name: list_calls
 -- $1 job_id
-SELECT * FROM outlive.provider_calls WHERE job_id = $1 ORDER BY attempt, call
+SELECT attempt, call, provider, model, provider_request_id, started_at, sent_at, first_chunk_at, finished_at, outcome,
+    error_class, http_status, input_tokens, output_tokens, usage_source, cost_usd, cost_source, cost_is_lower_bound,
+    resolved_outcome, resolved_at
+FROM outlive.provider_calls WHERE job_id = $1 ORDER BY attempt, call
 
 -- name: list_attempts
 -- $1 job_id

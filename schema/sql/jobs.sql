@@ -48,3 +48,26 @@ WHERE ($1::uuid IS NULL OR tenant_id = $1)
     AND ($5::uuid[] IS NULL OR id = ANY($5))
     AND ($6::uuid IS NULL OR id < $6)
 ORDER BY id DESC LIMIT $7
+
+-- name: cancel_job
+-- A job that waits ends at once, with both events; of one that runs only the wish is kept, and its holder writes the
+-- rest. The row's lock decides a race with the end: whoever comes second finds it done. `was` is the status before.
+-- $1 id, $2 tenant_id or null, $3 user_id or null, $4 data of `cancel_requested`
+WITH job AS MATERIALIZED (
+    SELECT id, status FROM outlive.ai_jobs
+    WHERE id = $1 AND ($2::uuid IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR user_id = $3) FOR UPDATE
+), asked AS (
+    UPDATE outlive.ai_jobs j SET cancel_requested_at = coalesce(cancel_requested_at, now())
+    FROM job WHERE j.id = job.id AND job.status = 'running' RETURNING j.id
+), ended AS (
+    UPDATE outlive.ai_jobs j SET status = 'cancelled', cancel_requested_at = now(), finished_at = now(),
+        last_seq = last_seq + 2
+    FROM job WHERE j.id = job.id AND job.status IN ('queued', 'scheduled') RETURNING j.id, j.last_seq, j.attempt
+), events AS (
+    INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
+    SELECT id, last_seq - 1, 'cancel_requested'::outlive.event_kind, attempt, $4 FROM ended
+    UNION ALL
+    SELECT id, last_seq, 'cancelled', attempt, jsonb_build_object('status', 'cancelled', 'attempt', attempt)::text
+    FROM ended
+)
+SELECT job.status::text AS was, ended.last_seq FROM job LEFT JOIN ended USING (id)

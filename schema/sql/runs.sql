@@ -68,7 +68,8 @@ SELECT job_id, run_token, last_seq FROM outlive.job_leases WHERE job_id = ANY($1
 -- A run whose lease ran out, still so under both locks; no row where somebody is at it.
 -- $1 job_id, $2 run_token
 WITH job AS MATERIALIZED (
-    SELECT id, attempts, max_attempts, on_unknown, kind FROM outlive.ai_jobs
+    SELECT id, attempts, max_attempts, on_unknown, kind, cancel_requested_at IS NOT NULL AS cancel_requested
+    FROM outlive.ai_jobs
     WHERE id = $1 AND status = 'running' FOR UPDATE SKIP LOCKED
 ), lease AS MATERIALIZED (
     SELECT l.job_id, l.attempt, l.last_seq FROM outlive.job_leases l JOIN job ON job.id = l.job_id
@@ -80,6 +81,10 @@ FROM job JOIN lease ON lease.job_id = job.id
 LEFT JOIN outlive.job_kinds k ON k.kind = job.kind
 LEFT JOIN outlive.job_contents c ON c.job_id = job.id
 
+-- name: cancels_among
+-- Those of these jobs that somebody wants to end. $1 job_ids
+SELECT id FROM outlive.ai_jobs WHERE id = ANY($1) AND cancel_requested_at IS NOT NULL
+
 -- name: list_expired
 -- Leases that ran out, without a lock, paged by id so that a page of locked ones hides nobody.
 -- $1 id to go on after, $2 how many
@@ -88,12 +93,13 @@ WHERE lease_until < clock_timestamp() AND job_id > $1 ORDER BY job_id LIMIT $2
 
 -- name: end_run
 -- The one end of a job that runs: terminal event, status, result, attempt and lease in one commit; a call that is open
--- still was never confirmed as closed. No row comes back where the token is stale or the log is not where the caller
--- thinks.
+-- still was never confirmed as closed. No row comes back where the token is stale, the log is not where the caller
+-- thinks, or somebody wants the job cancelled and this is another end.
 -- $1 job_id, $2 run_token, $3 last seq, $4 status = kind of the event, $5 its data, $6 outcome of the attempt,
 -- $7 result, $8 error code, $9 error class, $10 error message
 WITH job AS MATERIALIZED (
-    SELECT id FROM outlive.ai_jobs WHERE id = $1 AND status = 'running' FOR UPDATE
+    SELECT id FROM outlive.ai_jobs
+    WHERE id = $1 AND status = 'running' AND (cancel_requested_at IS NULL OR $4 = 'cancelled') FOR UPDATE
 ), lease AS (
     DELETE FROM outlive.job_leases l USING job
     WHERE l.job_id = job.id AND l.run_token = $2 AND l.last_seq = $3
@@ -117,10 +123,11 @@ FROM lease WHERE j.id = lease.job_id RETURNING lease.seq
 
 -- name: put_back
 -- The run ends and the job does not: it waits again, at once or for its time. No row comes back where the token is
--- stale. $1 job_id, $2 run_token, $3 last seq, $4 seconds to wait, 0 = none, $5 reason of the next attempt,
+-- stale, or somebody wants the job cancelled. $1 job_id, $2 run_token, $3 last seq, $4 seconds to wait, 0 = none, $5 reason of the next attempt,
 -- $6 outcome of this one, $7 whether it counts
 WITH job AS MATERIALIZED (
-    SELECT id FROM outlive.ai_jobs WHERE id = $1 AND status = 'running' FOR UPDATE
+    SELECT id FROM outlive.ai_jobs
+    WHERE id = $1 AND status = 'running' AND cancel_requested_at IS NULL FOR UPDATE
 ), lease AS (
     DELETE FROM outlive.job_leases l USING job
     WHERE l.job_id = job.id AND l.run_token = $2 AND l.last_seq = $3

@@ -12,10 +12,11 @@ from schema.database import Database
 from schema.hints import HintSender
 from tests.support.jobs import register, running
 from worker.appender import Appender
+from worker.ending import Services
 from worker.handlers.kind import Handler, Json, Kind, Repeat, RunContext
 from worker.leases import LeaseKeeper
 from worker.providers.provider import CallOutcome, Piece, Prompt, Provider, Receipt
-from worker.run import Run, Services
+from worker.run import Run
 
 PROMPT = Prompt(())
 Around = Callable[[Receipt], Awaitable[None]]

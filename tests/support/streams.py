@@ -67,7 +67,7 @@ class Stream:
         await until(lambda: bool(self.ids) and self.ids[-1] >= seq, what=f"event {seq}")
 
     async def read(self, reader: Reader, cursor: int = 0, wheel: Wheel | None = None) -> None:
-        wheel = wheel or Wheel()
+        wheel = Wheel() if wheel is None else wheel
         with wheel.turning(anyio.CancelScope()) as pulse:
             async with aclosing(reader.follow(cursor, pulse)) as pieces:
                 async for piece in pieces:
