@@ -186,13 +186,13 @@ async def fail(executor: Executor, lease: Lease, last_seq: int, failure: Failure
     return row is not None
 
 
-async def end_cancelled(executor: Executor, lease: Lease, last_seq: int) -> bool:
+async def end_cancelled(executor: Executor, lease: Lease, last_seq: int, outcome: AttemptOutcome) -> bool:
     """End the job as cancelled; False where the lease is not ours any more, and then nothing was written."""
     data = _ended_data(EventKind.CANCELLED, lease.attempt, {})
     row = await executor.fetchrow(
         statement("end_run"),
         *(lease.job_id, lease.run_token, last_seq, EventKind.CANCELLED.value, data),
-        *(AttemptOutcome.CANCELLED.value, None, None, None, None),
+        *(outcome.value, None, None, None, None),
     )
     return row is not None
 

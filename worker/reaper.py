@@ -56,7 +56,7 @@ async def carry_out(executor: Executor, lease: Lease, last_seq: int, verdict: Ve
         case Over():
             return await fail(executor, lease, last_seq, verdict.failure, verdict.outcome)
         case Cancelled():
-            return await end_cancelled(executor, lease, last_seq)
+            return await end_cancelled(executor, lease, last_seq, verdict.outcome)
 
 
 class Reaper:

@@ -19,6 +19,11 @@ BACKOFF_MOST_SECONDS = 300.0
 # Attempts that were not counted, throttled ones above all: with the backoff at its most this is over an hour.
 UNCOUNTED_MOST = 20
 
+# What a person should read instead of the general sentence.
+_PERMANENT = {
+    "empty_text": "The text has no words, so there is nothing to summarise; send a text with sentences.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
@@ -54,6 +59,8 @@ class Over:
 class Cancelled:
     """Somebody wanted the job to end."""
 
+    outcome: AttemptOutcome = AttemptOutcome.CANCELLED
+
 
 Verdict = Again | Over | Cancelled
 
@@ -78,7 +85,9 @@ def on_call_failed(receipt: Receipt, now: Circumstances) -> Verdict:
         case ErrorClass.UNKNOWN:
             return on_unknown(code, now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
         case _:
-            message = f"The provider rejected the request for good ({code}); change the request or the settings."
+            message = _PERMANENT.get(
+                code, f"The provider rejected the request for good ({code}); change the request."
+            )
             return Over(Failure(code, "permanent", message), AttemptOutcome.FAILED)
 
 
@@ -113,7 +122,7 @@ def on_unknown(code: str, now: Circumstances, outcome: AttemptOutcome, reason: N
 def on_lost(expired: ExpiredRun, *, has_spent: bool) -> Verdict:
     """After the holder of a lease is gone. Where nothing had been sent the job simply goes back."""
     if expired.cancel_requested:
-        return Cancelled()
+        return Cancelled(AttemptOutcome.LOST)
     now = Circumstances(
         attempt=expired.lease.attempt,
         attempts=expired.attempts,

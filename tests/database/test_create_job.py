@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from schema.database import Database
+from schema.errors import WriteRefused
 from schema.job_ids import JobId
 from schema.jobs import JobStatus, Reach, create_job, find_by_key, get_job, list_jobs
-from schema.errors import WriteRefused
 from tests.support.jobs import a_job, a_tenant, check_log, connected, job_row, locked, log_of, opened, queued
 
 pytestmark = pytest.mark.anyio
@@ -52,11 +52,10 @@ async def test_a_second_one_waits_for_a_first_that_may_still_roll_back(database:
     async def create() -> None:
         made.append(await create_job(database, second))
 
-    async with anyio.create_task_group() as tasks:
-        async with locked(database_url, insert, tenant, bytes(32)):
-            tasks.start_soon(create)
-            await anyio.wait_all_tasks_blocked()
-            assert made == []
+    async with anyio.create_task_group() as tasks, locked(database_url, insert, tenant, bytes(32)):
+        tasks.start_soon(create)
+        await anyio.wait_all_tasks_blocked()
+        assert made == []
     assert made == [True]
     await check_log(database, second.id)
 

@@ -17,7 +17,7 @@ _LOCK = "SELECT 1 FROM outlive.ai_jobs WHERE id = $1 FOR UPDATE"
 
 async def test_a_server_that_is_stuck_is_unavailable(database: Database) -> None:
     """Its own statement_timeout comes before the driver's; both mean the same."""
-    with pytest.raises(DatabaseUnavailable):
+    with pytest.raises(DatabaseUnavailable):  # noqa: PT012 - the transaction is one thing
         async with database.transaction() as connection:
             await connection.execute("SET LOCAL statement_timeout = '20ms'")
             await connection.execute("SELECT pg_sleep(30)")
@@ -26,7 +26,7 @@ async def test_a_server_that_is_stuck_is_unavailable(database: Database) -> None
 
 async def test_a_transaction_that_idled_too_long_is_unavailable(database: Database) -> None:
     async with connected(database.settings.url) as other:
-        with pytest.raises(DatabaseUnavailable):
+        with pytest.raises(DatabaseUnavailable):  # noqa: PT012 - the transaction is one thing
             async with database.transaction() as connection:
                 pid = connection.get_server_pid()
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = '20ms'")
@@ -51,7 +51,7 @@ async def test_a_database_that_is_not_there_is_unavailable(database_url: str) ->
 async def test_a_row_that_stays_locked_is_busy(database: Database, database_url: str) -> None:
     job_id = await queued(database)
     async with locked(database_url, _LOCK, job_id):
-        with pytest.raises(DatabaseBusy):
+        with pytest.raises(DatabaseBusy):  # noqa: PT012 - the transaction is one thing
             async with database.transaction() as connection:
                 await connection.execute("SET LOCAL lock_timeout = '20ms'")
                 await connection.execute(_LOCK, job_id)
@@ -85,7 +85,7 @@ async def test_a_deadlock_is_busy(database: Database) -> None:
 async def test_a_serialization_failure_is_busy(database: Database) -> None:
     job_id = await queued(database)
     touch = "UPDATE outlive.ai_jobs SET priority = priority + 1 WHERE id = $1"
-    with pytest.raises(DatabaseBusy):
+    with pytest.raises(DatabaseBusy):  # noqa: PT012 - the transaction is one thing
         async with database.transaction() as connection:
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             await connection.execute("SELECT count(*) FROM outlive.ai_jobs")
@@ -104,10 +104,9 @@ async def test_a_value_that_cannot_be_stored_is_refused_and_not_repeated(databas
 
 
 async def test_a_pool_that_is_in_use_makes_others_wait(database_url: str) -> None:
-    async with opened(database_url, 1) as database, anyio.create_task_group() as tasks:
-        async with database.connection():
-            tasks.start_soon(database.fetchval, "SELECT 1")
-            await anyio.wait_all_tasks_blocked()
+    async with opened(database_url, 1) as database, anyio.create_task_group() as tasks, database.connection():
+        tasks.start_soon(database.fetchval, "SELECT 1")
+        await anyio.wait_all_tasks_blocked()
 
 
 async def test_our_sessions_bound_what_they_may_take(database: Database) -> None:

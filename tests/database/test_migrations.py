@@ -1,4 +1,4 @@
-"""Migrations are boring: any number at once, never edited, and the log's partitions are there before they are needed."""
+"""Migrations are boring: any number at once, never edited, and partitions are there before they are needed."""
 
 from __future__ import annotations
 
@@ -159,10 +159,13 @@ async def test_why_like_and_attach(database: Database, database_url: str) -> Non
     """The short form, PARTITION OF, does wait for an open writer: the tests above are not vacuous."""
     low, high = first_id_of(DECEMBER), first_id_of(DECEMBER + WEEK)
     short = f"CREATE TABLE outlive.short PARTITION OF outlive.job_events FOR VALUES FROM ('{low}') TO ('{high}')"
-    async with connected(database_url) as maker, anyio.create_task_group() as tasks:
-        async with locked(database_url, _INSERT, first_id_of(datetime.now(UTC))):
-            tasks.start_soon(partial(maker.execute, short))
-            await until(lambda: waits_for_a_lock(database, "outlive.short"))
+    async with (
+        connected(database_url) as maker,
+        anyio.create_task_group() as tasks,
+        locked(database_url, _INSERT, first_id_of(datetime.now(UTC))),
+    ):
+        tasks.start_soon(partial(maker.execute, short))
+        await until(lambda: waits_for_a_lock(database, "outlive.short"))
 
 
 async def test_an_event_without_its_week_is_refused(database_url: str) -> None:

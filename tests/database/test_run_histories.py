@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from schema.database import Database
 from schema.events import append
+from schema.hints import HintSender
 from schema.jobs import JobStatus
 from schema.runs import (
     AttemptOutcome,
@@ -28,9 +29,8 @@ from schema.runs import (
     put_back,
     succeed,
 )
-from tests.support.jobs import a_tenant, attempt_rows, check_log, expire, job_row, queued, says
+from tests.support.jobs import a_tenant, attempt_rows, check_log, expire, job_row, queued, register, says
 from worker.reaper import Reaper
-from schema.hints import HintSender
 
 pytestmark = pytest.mark.anyio
 
@@ -171,11 +171,7 @@ async def test_any_history_of_a_job_keeps_the_invariants(
     tenant = await a_tenant(database)
     kind = f"k{tenant.hex}"
     job_id = await queued(database, tenant_id=tenant, kind=kind, max_attempts=max_attempts)
-    await database.execute(
-        "INSERT INTO outlive.job_kinds (kind, version, input_schema, repeat, time_limit_s, choices)"
-        " VALUES ($1, 1, '{}', 'safe', 600, '{}')",
-        kind,
-    )
+    await register(database, kind, "safe")
     history = History(database, kind, job_id)
     await history.step("claim", 0)
     for name, pick in steps:
@@ -183,13 +179,10 @@ async def test_any_history_of_a_job_keeps_the_invariants(
 
 
 async def test_a_crash_loop_ends(database: Database) -> None:
-    """Invariant 10: attempts are counted at the claim, so a run that always takes its worker down stops coming back."""
+    """Invariant 10: attempts are counted at the claim, so a run that takes its worker down stops coming back."""
     tenant = await a_tenant(database)
     job_id = await queued(database, tenant_id=tenant, max_attempts=3)
-    await database.execute(
-        "INSERT INTO outlive.job_kinds (kind, version, input_schema, repeat, time_limit_s, choices)"
-        " VALUES ('write', 1, '{}', 'safe', 600, '{}')"
-    )
+    await register(database, "write", "safe")
     history = History(database, "write", job_id)
     for _ in range(3):
         await history.step("claim", 0)

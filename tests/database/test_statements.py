@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schema.database import Database
-from schema.statements import _read, _STATEMENTS, statement
+from schema.statements import _STATEMENTS, _read, statement
 
 pytestmark = pytest.mark.anyio
 

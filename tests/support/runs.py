@@ -77,5 +77,5 @@ async def a_run(
     claimed = await running(database, **job)
     await register(database, claimed.kind, repeat.value)
     kind = Kind(claimed.kind, 1, {}, repeat, handler, "any", time_limit_s)
-    claimed = replace(claimed, provider=provider and provider.name)
+    claimed = replace(claimed, provider=None if provider is None else provider.name)
     return Run(services, claimed, kind, provider, services.keeper.first_deadline(anyio.current_time()))

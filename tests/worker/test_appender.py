@@ -192,15 +192,18 @@ async def test_a_table_that_is_locked_for_long_is_waited_for(
         appender = _made(database)
         run, writer = await _writer(database, appender)
         table = await database.fetchval("SELECT tableoid::regclass::text FROM outlive.job_events LIMIT 1")
-        async with _at_work(appender), anyio.create_task_group() as tasks:
-            async with locked(database_url, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"):
-                await appender.chunk(writer, "x")
-                tasks.start_soon(appender.commit_with, writer, _data("y"), _nothing)
-                await until(
-                    lambda: database.fetchval(
-                        "SELECT xact_rollback > 2 FROM pg_stat_database WHERE datname = current_database()"
-                    )
+        async with (
+            _at_work(appender),
+            anyio.create_task_group() as tasks,
+            locked(database_url, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"),
+        ):
+            await appender.chunk(writer, "x")
+            tasks.start_soon(appender.commit_with, writer, _data("y"), _nothing)
+            await until(
+                lambda: database.fetchval(
+                    "SELECT xact_rollback > 2 FROM pg_stat_database WHERE datname = current_database()"
                 )
+            )
         assert await _said(database, run.lease.job_id) == ["x", _data("y").data]
 
 

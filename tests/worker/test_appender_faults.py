@@ -20,7 +20,7 @@ from worker.appender import Appender, Standing, standing_of
 
 pytestmark = pytest.mark.anyio
 
-PIECES = 250
+PIECES = 80
 
 
 @pytest.fixture
@@ -74,13 +74,13 @@ async def test_what_goes_with_an_event_is_done_once_however_often_the_answer_is_
     async with answers_of(database_url) as proxy, opened(proxy.url) as cut:
         appender = Appender(cut, HintSender(cut))
         writer = appender.open(run.lease, run.last_seq)
-        proxy.share = 0.12
-        for number in range(1, 31):
+        proxy.share = 0.1
+        for number in range(1, 13):
             await appender.commit_with(writer, Draft(EventKind.DATA, str(number)), _opening(run.lease, number))
         proxy.share = 0.0
     events = (await check_log(database, run.lease.job_id))[2:]
-    assert [event.data for event in events] == [str(number) for number in range(1, 31)]
-    assert [call["call"] for call in await call_rows(database, run.lease.job_id)] == list(range(1, 31))
+    assert [event.data for event in events] == [str(number) for number in range(1, 13)]
+    assert [call["call"] for call in await call_rows(database, run.lease.job_id)] == list(range(1, 13))
     assert standings[Standing.WRITTEN] > 0, "no cut came between a commit and its answer: the test proves nothing"
 
 

@@ -75,6 +75,8 @@ async def test_the_holder_is_gone_and_the_reaper_says_both(database: Database) -
     await Reaper(database, HintSender(database))._look()
     events = await check_log(database, claimed.lease.job_id)
     assert [event.kind for event in events] == ["status", "attempt", "cancel_requested", "cancelled"]
+    (attempt,) = await attempt_rows(database, claimed.lease.job_id)
+    assert attempt["outcome"] == "lost"
 
 
 async def test_five_hundred_races_with_the_end_agree(database: Database) -> None:

@@ -92,6 +92,7 @@ async def test_a_result_that_comes_as_the_time_is_over_is_saved(database: Databa
             await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
             return "made in time"
+        return None
 
     async with serving(database) as services:
         run = await a_run(services, just_past, time_limit_s=0)
@@ -100,7 +101,7 @@ async def test_a_result_that_comes_as_the_time_is_over_is_saved(database: Databa
 
 
 async def test_a_result_is_saved_under_a_deadline_of_its_own(database: Database, database_url: str) -> None:
-    """Time is over and the whole run is cancelled from outside while the end waits for a lock: it is written still."""
+    """Time is over and the whole run is cancelled while its end waits for a lock: it is written still."""
 
     async def at_once(_: RunContext, __: dict[str, Json]) -> Json:
         return "done"
@@ -128,7 +129,7 @@ async def test_a_handler_s_exception_ends_the_job_and_its_text_is_nowhere(databa
     async def fails(run: RunContext, _: dict[str, Json]) -> Json:
         await run.emit("some text")
         try:
-            raise KeyError(_SECRET)
+            raise KeyError(_SECRET)  # noqa: TRY301 - an error with a cause, both with the text
         except KeyError as error:
             raise ValueError(_SECRET) from error
 
@@ -214,11 +215,11 @@ async def test_a_run_that_lost_its_lease_says_nothing_more(database: Database) -
 async def test_a_handler_that_hides_a_lost_lease_changes_nothing(database: Database) -> None:
     async def stubborn(run: RunContext, _: dict[str, Json]) -> Json:
         await database.execute("UPDATE outlive.job_leases SET run_token = gen_random_uuid()")
-        for _ in range(50):
+        for _each in range(50):
             try:
                 await run.emit("stale")
                 await anyio.lowlevel.checkpoint()
-            except Exception:  # noqa: BLE001, S110, PERF203 - just what such a handler does
+            except Exception:  # noqa: BLE001 - just what such a handler does
                 pass
         return "stale"
 
@@ -346,7 +347,7 @@ async def test_calls_side_by_side_are_all_closed_and_said(database: Database) ->
 
     async def side_by_side(run: RunContext, _: dict[str, Json]) -> Json:
         async with anyio.create_task_group() as tasks:
-            for _ in range(6):
+            for _each in range(6):
                 tasks.start_soon(run.call, PROMPT)
         return None
 

@@ -109,7 +109,7 @@ async def test_a_run_ends_once_however_often_the_answer_is_lost(
     # Without the waits between two tries.
     with stamina.set_testing(True, attempts=1000):
         async with answers_of(database_url) as proxy, opened(proxy.url) as far, serving(far) as services:
-            for _ in range(10):
+            for _ in range(6):
                 run = await a_run(services, text, seen_by=database)
                 proxy.share = 0.2
                 await run.execute()

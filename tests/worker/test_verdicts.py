@@ -42,7 +42,13 @@ def _now(
 
 
 def _kind_of(verdict: Verdict) -> str:
-    return "again" if isinstance(verdict, Again) else verdict.failure.error_class
+    match verdict:
+        case Again():
+            return "again"
+        case Over():
+            return verdict.failure.error_class
+        case other:
+            raise AssertionError(other)
 
 
 def _failed(error_class: ErrorClass, retry_after_s: float | None = None) -> Receipt:
@@ -77,6 +83,7 @@ def test_the_unknown_rule(repeat: Repeat, has_checkpoint: bool, wish: str, attem
 def test_permanent_and_refused_end_at_once(error_class: ErrorClass, end: str, repeat: Repeat, wish: str) -> None:
     verdict = on_call_failed(_failed(error_class), _now(repeat, wish))
     assert _kind_of(verdict) == end
+    assert isinstance(verdict, Over)
     assert verdict.outcome is AttemptOutcome.FAILED
 
 
@@ -150,6 +157,7 @@ def test_a_lost_run_that_had_sent_nothing_goes_back(repeat: Repeat, wish: str) -
 def test_a_lost_run_with_an_open_call_follows_the_unknown_rule(repeat: Repeat, wish: str, end: str) -> None:
     verdict = on_lost(_expired(repeat, wish), has_spent=True)
     assert _kind_of(verdict) == end
+    assert isinstance(verdict, Again | Over)
     assert verdict.outcome is AttemptOutcome.LOST
 
 
