@@ -202,6 +202,15 @@ async def cancels_among(executor: Executor, job_ids: Collection[UUID]) -> set[UU
     return {row["id"] for row in await executor.fetch(statement("cancels_among"), list(job_ids))}
 
 
+async def store_checkpoint(executor: Executor, lease: Lease, last_seq: int, checkpoint: Any) -> bool:
+    """Keep what a later attempt begins with, after all that is in the log up to `last_seq`; False where the lease is
+    stale. `checkpoint` is a JSON value without NUL or lone surrogates."""
+    row = await executor.fetchrow(
+        statement("store_checkpoint"), lease.job_id, lease.run_token, last_seq, orjson.dumps(checkpoint).decode()
+    )
+    return row is not None
+
+
 async def put_back(
     executor: Executor,
     lease: Lease,

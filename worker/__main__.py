@@ -15,7 +15,8 @@ from schema.errors import OutliveError
 from schema.logs import LogFormat, configure_logs
 from schema.readiness import wait_for_schema
 from schema.settings import database_options, database_settings
-from worker.handlers.registry import Registry
+from worker.handlers.loading import HandlersError, load_kinds
+from worker.handlers.registry import BUILT_IN, Registry
 from worker.providers.catalog import Catalog
 from worker.providers.settings import ProvidersFileError
 from worker.settings import WorkerSettings, worker_options
@@ -30,6 +31,7 @@ def main(
     concurrency: int,
     grace_seconds: float,
     providers: Path | None,
+    handlers: tuple[str, ...],
     log: LogFormat | None,
     **database: Any,
 ) -> None:
@@ -38,19 +40,22 @@ def main(
     failures: list[BaseException] = []
     try:
         catalog = Catalog.load(providers, os.environ)
+        registry = Registry((*BUILT_IN, *load_kinds(handlers)))
         with database_settings(**database) as where:
             settings = WorkerSettings(lease_seconds, concurrency, grace_seconds)
-            anyio.run(_serve, settings, where, catalog, backend_options={"loop_factory": uvloop.new_event_loop})
-    except* (OutliveError, ProvidersFileError) as group:
+            anyio.run(
+                _serve, settings, where, catalog, registry, backend_options={"loop_factory": uvloop.new_event_loop}
+            )
+    except* (OutliveError, ProvidersFileError, HandlersError) as group:
         failures.extend(group.exceptions)
     if failures:
         raise click.ClickException(str(failures[0]))
 
 
-async def _serve(settings: WorkerSettings, where: DatabaseSettings, catalog: Catalog) -> None:
+async def _serve(settings: WorkerSettings, where: DatabaseSettings, catalog: Catalog, registry: Registry) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with Database.open(where) as database, anyio.create_task_group() as tasks:
-            worker = Worker(settings, database, catalog, Registry())
+            worker = Worker(settings, database, catalog, registry)
             waiting = anyio.CancelScope()
             tasks.start_soon(_obey, signals, [worker.drain, worker.hurry], waiting)
             with waiting:

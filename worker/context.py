@@ -13,7 +13,7 @@ from schema.errors import DatabaseBusy, DatabaseUnavailable
 from schema.events import Draft, EventKind
 from schema.executor import Executor
 from schema.json_line import json_line
-from schema.runs import Lease
+from schema.runs import Lease, store_checkpoint
 from schema.text import clean_json, clean_text
 from worker.appender import Appender
 from worker.external import external_event
@@ -45,6 +45,7 @@ class Context:
         writer: LogWriter,
         provider: Provider | None,
         model: str | None,
+        checkpoint: Json = None,
     ) -> None:
         self._database = database
         self._appender = appender
@@ -52,6 +53,7 @@ class Context:
         self._provider = provider
         self._model = model
         self._calls = 0
+        self._checkpoint = checkpoint
         self.has_spent = False
 
     @property
@@ -95,6 +97,28 @@ class Context:
         if len(encoded) > DATA_BYTES:
             raise DataTooLarge
         await self._appender.event(self._writer, Draft(kind, encoded.decode()))
+
+    @property
+    def checkpoint(self) -> Json:
+        """What was stored last, by this attempt or an earlier one."""
+        return self._checkpoint
+
+    async def store_checkpoint(self, value: Json) -> None:
+        """Keep `value` and all that was emitted before it, in this order. Raises LeaseLost."""
+        value = clean_json(value)
+        # The same again after an answer that was lost changes nothing, so it may be tried until it is heard.
+        async for attempt in stamina.retry_context(
+            on=(DatabaseUnavailable, DatabaseBusy), attempts=None, timeout=None, wait_max=2.0
+        ):
+            with attempt:
+                last_seq = await self._appender.flush(self._writer)
+                if not await store_checkpoint(self._database, self._lease, last_seq, value):
+                    raise LeaseLost
+        self._checkpoint = value
+
+    def step_key(self, step: str) -> str:
+        """The same in every attempt of this job."""
+        return f"{self.job_id}:{step}"
 
     async def call(self, prompt: Prompt) -> Answer:
         """One request on the wire, with its row in the ledger and its pieces in the log. Raises CallFailed."""

@@ -4,6 +4,7 @@ A run may go on until `held_until`: the monotonic clock when the last good heart
 a margin. Host clocks are never compared with the database's.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Protocol
 from uuid import UUID
@@ -75,6 +76,8 @@ class LeaseKeeper:
             for holder in self._late(now):
                 log.error("lease given up", job_id=str(holder.lease.job_id), attempt=holder.lease.attempt)
                 holder.give_up_lease()
+                # Once is enough; a heartbeat that comes through after all sets it anew.
+                holder.held_until = math.inf
 
     def _late(self, now: float) -> Iterable[Holder]:
         return [holder for holder in self._holders.values() if now >= holder.held_until]

@@ -66,7 +66,9 @@ class Run:
         self._claimed = claimed
         self._kind = kind
         self._writer = services.appender.open(claimed.lease, claimed.last_seq)
-        self._context = Context(services.database, services.appender, self._writer, provider, claimed.model)
+        self._context = Context(
+            services.database, services.appender, self._writer, provider, claimed.model, claimed.checkpoint
+        )
         self._scope = anyio.CancelScope()
         self._stop: Stop | None = None
         self._is_ending = False
@@ -74,7 +76,8 @@ class Run:
     @property
     def is_safe_to_hand_back(self) -> bool:
         """Whether another worker may run the job again without harm."""
-        return self._kind.repeat is Repeat.SAFE
+        from_checkpoint = self._kind.repeat is Repeat.CHECKPOINT and self._context.checkpoint is not None
+        return self._kind.repeat is Repeat.SAFE or from_checkpoint
 
     def lose_lease(self) -> None:
         """Somebody else has the job."""
@@ -139,7 +142,7 @@ class Run:
             max_attempts=claimed.max_attempts,
             on_unknown=claimed.on_unknown,
             repeat=self._kind.repeat,
-            has_checkpoint=claimed.checkpoint is not None,
+            has_checkpoint=self._context.checkpoint is not None,
         )
 
     def _time_limit(self) -> Verdict:

@@ -66,6 +66,12 @@ def worker_options(command: _Command) -> _Command:
             help="The providers file [default: what is built in].",
         ),
         click.option(
+            "--handlers",
+            multiple=True,
+            metavar="MODULE_OR_FILE",
+            help="Kinds of your own; may be given several times.",
+        ),
+        click.option(
             "--log",
             envvar="OUTLIVE_LOG",
             type=click.Choice(["text", "json"]),

@@ -5,6 +5,8 @@ nothing is claimed any more at that instant, runs that may be repeated go back a
 grace, and what is left then is closed by the unknown rule.
 """
 
+import asyncio
+import os
 from uuid import UUID
 
 import anyio
@@ -39,6 +41,8 @@ PRESENCE_SECONDS = 15.0
 PARTITIONS_SECONDS = 3600.0
 # Of the grace: writing the ends of what had to be stopped, and leaving.
 LEAVING_SECONDS = 3.0
+# So long before the grace is over the process goes, whatever still hangs: SIGKILL would come a moment later.
+LAST_SECONDS = 0.5
 
 log = structlog.get_logger()
 
@@ -66,6 +70,8 @@ class Worker:
         """Claim nothing more and come to an end within the grace."""
         self._draining = True
         self._look()
+        # Whatever hangs then, a result that PostgreSQL does not take above all, is the reaper's of another worker.
+        asyncio.get_running_loop().call_later(self._settings.grace_s - LAST_SECONDS, os._exit, 1)
 
     def hurry(self) -> None:
         """Do not wait for anything any more."""

@@ -152,6 +152,19 @@ SET status = CASE WHEN $4 > 0 THEN 'scheduled' ELSE 'queued' END::outlive.job_st
     attempts = j.attempts - CASE WHEN $7 THEN 0 ELSE 1 END, next_reason = $5
 FROM lease WHERE j.id = lease.job_id RETURNING j.last_seq
 
+-- name: store_checkpoint
+-- What a later attempt begins with, and the event up to which its reader keeps the text. No row comes back where the
+-- token is stale or the log is elsewhere. $1 job_id, $2 run_token, $3 last seq, $4 checkpoint
+WITH job AS MATERIALIZED (
+    SELECT id FROM outlive.ai_jobs WHERE id = $1 AND status = 'running' FOR UPDATE
+), lease AS MATERIALIZED (
+    SELECT l.job_id FROM outlive.job_leases l JOIN job ON job.id = l.job_id
+    WHERE l.run_token = $2 AND l.last_seq = $3 FOR NO KEY UPDATE OF l
+), content AS (
+    UPDATE outlive.job_contents c SET checkpoint = $4 FROM lease WHERE c.job_id = lease.job_id
+)
+UPDATE outlive.ai_jobs j SET resumes_after = $3 FROM lease WHERE j.id = lease.job_id RETURNING j.id
+
 -- name: expire_unstarted
 -- Jobs that were not started in time. $1 how many, $2 the event's data, $3 error message
 WITH late AS MATERIALIZED (

@@ -11,12 +11,14 @@ from pathlib import Path
 import psutil
 
 from schema.database import Database, DatabaseSettings
-from tests.bench.worker import COMMITS
 from tests.support.api import Api, call_api, make_key
 from tests.support.databases import make_migrated
 from tests.support.postgres import DurablePostgres
 from tests.support.processes import ServerProcess
 from tests.support.servers import Gateway, environment_for, start_gateway
+
+# Where tests/bench/worker.py keeps the moment of each commit.
+COMMITS = "OUTLIVE_BENCH_COMMITS"
 
 
 @dataclass(slots=True)
@@ -81,7 +83,9 @@ async def start_bench(folder: Path, *, concurrency: int) -> AsyncIterator[Bench]
         url = await make_migrated(postgres.url)
         key = await make_key(url)
         more = {COMMITS: str(commits), "OUTLIVE_CONCURRENCY": str(concurrency)}
-        worker = await stack.enter_async_context(ServerProcess("tests.bench.worker", environment_for(url, more)))
+        worker = await stack.enter_async_context(
+            ServerProcess("worker", environment_for(url, more), ("--handlers", "tests.bench.worker"))
+        )
         await worker.launch()
         await worker.logs("worker ready")
         await worker.stop()

@@ -1,4 +1,4 @@
-"""A real worker with one kind more, `stamps`, which emits stamped pieces at a rate; each commit's moment is kept."""
+"""For `python -m worker --handlers`: `stamps` emits stamped pieces at a rate, and each commit's moment is kept."""
 
 import atexit
 import os
@@ -8,13 +8,10 @@ from uuid import UUID
 
 import anyio
 
+from tests.bench.machine import COMMITS
 from tests.bench.stamps import stamp
-from worker import __main__ as command
 from worker.handlers.kind import Json, Kind, Repeat, RunContext
-from worker.handlers.registry import BUILT_IN, Registry
 from worker.log_writer import LogWriter
-
-COMMITS = "OUTLIVE_BENCH_COMMITS"
 
 
 async def stamps(run: RunContext, input: dict[str, Json]) -> Json:
@@ -43,14 +40,5 @@ def keep_commits(path: Path) -> None:
     atexit.register(lambda: path.write_text("\n".join(f"{job} {seq} {at}" for job, seq, at in commits)))
 
 
-def main() -> None:
-    """Run as `python -m worker`, with the kind added."""
-    if path := os.environ.get(COMMITS):
-        keep_commits(Path(path))
-    # Until a worker takes handlers of a team's own, which is what this is.
-    vars(command)["Registry"] = lambda: Registry((*BUILT_IN, STAMPS))
-    command.main(prog_name="bench worker")
-
-
-if __name__ == "__main__":
-    main()
+if path := os.environ.get(COMMITS):
+    keep_commits(Path(path))

@@ -128,7 +128,7 @@ async def test_every_hint_lost_the_poll_delivers(database: Database) -> None:
             await stream.reaches(at)
             at = await grow(database, run, at, 4)
         await _finish(database, run, at)
-        await stream.done.wait()
+        await stream.ended()
     assert stream.ids == list(range(1, at + 2))
     assert stream.last.name == "succeeded"
 
@@ -172,8 +172,8 @@ async def test_a_reader_behind_the_tail_reads_pages_until_it_meets_it(
         tasks.start_soon(slow.read, a_reader(database, tailer, run.lease.job_id), 3)
         await slow.reaches(big.last_seq)
         last = await _finish(database, run, big.last_seq)
-        await slow.done.wait()
-        await fast.done.wait()
+        await slow.ended()
+        await fast.ended()
     assert slow.ids == list(range(4, last + 1))
     assert fast.ids == list(range(1, last + 1))
     assert pages_read[0] == 3
@@ -195,7 +195,7 @@ async def test_a_hole_in_the_log_is_said(database: Database, live: bool) -> None
         if not live:
             tasks.start_soon(stream.read, a_reader(database, tailer, run.lease.job_id))
         tailer.everything_changed()
-        await stream.done.wait()
+        await stream.ended()
     assert stream.last.data["reason"] == "database"
     assert at + 3 not in stream.ids
 
@@ -208,7 +208,7 @@ async def test_a_drain_ends_the_stream_with_a_word(database: Database) -> None:
         await stream.reaches(2)
         draining.set()
         wheel.wake_all()
-        await stream.done.wait()
+        await stream.ended()
     assert stream.ids == [1, 2]
     assert (stream.last.name, stream.last.id) == ("reconnect", None)
     assert stream.last.data == {"reason": "draining", "retry_ms": 1234}
@@ -289,7 +289,7 @@ async def test_followers_outlive_a_database_that_is_away(
             at = await grow(database, run, at, 2)
             await stream.reaches(at)
         await _finish(database, run, at)
-        await stream.done.wait()
+        await stream.ended()
     assert stream.ids == list(range(1, at + 2))
 
 
@@ -309,7 +309,7 @@ async def test_waiting_readers_hold_no_connection(database_url: str) -> None:
             at = await _finish(database, run, await grow(database, run, 2, 5))
             tailer.everything_changed()
             for stream in streams:
-                await stream.done.wait()
+                await stream.ended()
         assert all(stream.ids == list(range(1, at + 1)) for stream in streams)
 
 
@@ -331,10 +331,10 @@ async def test_a_reader_that_writes_slowly_holds_no_connection_and_no_other_read
             tasks.start_soon(slow.read, a_reader(database, tailer, run.lease.job_id))
             tasks.start_soon(quick.read, a_reader(database, tailer, run.lease.job_id))
             at = await _finish(database, run, await grow(database, run, 2, 30))
-            await quick.done.wait()
+            await quick.ended()
             assert slow.ids == []
             go.set()
-            await slow.done.wait()
+            await slow.ended()
         assert slow.ids == quick.ids == list(range(1, at + 1))
 
 
@@ -385,5 +385,5 @@ async def test_a_reader_comes_back_while_the_query_for_its_last_stream_runs(
         at = await _finish(database, run, at)
         go.set()
         tailer.everything_changed()
-        await second.done.wait()
+        await second.ended()
     assert second.ids == list(range(4, at + 1))

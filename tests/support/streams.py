@@ -66,6 +66,11 @@ class Stream:
     async def reaches(self, seq: int) -> None:
         await until(lambda: bool(self.ids) and self.ids[-1] >= seq, what=f"event {seq}")
 
+    async def ended(self) -> None:
+        """Bounded: a test that hangs in a loop that a time-out broke would hang in its own tear-down too."""
+        with anyio.fail_after(10):
+            await self.done.wait()
+
     async def read(self, reader: Reader, cursor: int = 0, wheel: Wheel | None = None) -> None:
         wheel = Wheel() if wheel is None else wheel
         with wheel.turning(anyio.CancelScope()) as pulse:

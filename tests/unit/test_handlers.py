@@ -41,6 +41,16 @@ class Run:
     async def progress(self, done: int, total: int, label: str = "") -> None:
         raise AssertionError(label)
 
+    @property
+    def checkpoint(self) -> Json:
+        return None
+
+    async def store_checkpoint(self, value: Json) -> None:
+        raise AssertionError("no built-in kind of this file stores one")
+
+    def step_key(self, step: str) -> str:
+        return f"{self.job_id}:{step}"
+
     async def call(self, prompt: Prompt) -> Answer:
         receipt = Receipt()
         async with aclosing(self.provider.call(None, prompt, receipt)) as pieces:
@@ -148,7 +158,7 @@ def test_the_registry_keeps_the_newer_version() -> None:
     assert registry["k"].version == 2
     registry.add(kind(3))
     assert [one.version for one in registry] == [3]
-    assert {one.name for one in Registry()} == {"summarize", "chat"}
+    assert {one.name for one in Registry()} == {"summarize", "chat", "analyze"}
 
 
 def model_at(fake: FakeProvider) -> OpenAIChat:

@@ -65,6 +65,19 @@ class RunContext(Protocol):
         """Emits a `progress` event."""
         ...
 
+    @property
+    def checkpoint(self) -> Json:
+        """What an earlier attempt stored last, or None: begin there. The reader keeps the text up to it."""
+        ...
+
+    async def store_checkpoint(self, value: Json) -> None:
+        """Keeps `value` for a later attempt, with all that was emitted before; returns when it is committed."""
+        ...
+
+    def step_key(self, step: str) -> str:
+        """A key for one step of this job, the same in every attempt, for effects that can be deduplicated outside."""
+        ...
+
     async def call(self, prompt: Prompt) -> Answer:
         """Does one call at the job's provider, recorded in the ledger, its pieces emitted as they come.
 
@@ -74,6 +87,7 @@ class RunContext(Protocol):
 
 
 Handler: TypeAlias = Callable[[RunContext, dict[str, Json]], Awaitable[Json]]
+"""Gets the run and the input, which fits the kind's schema, and returns the result. A cancel reaches it as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +101,19 @@ class Kind:
     handler: Handler
     works_with: WorksWith = "any"
     time_limit_s: int = DEFAULT_TIME_LIMIT_S
+
+
+def kind(
+    name: str,
+    *,
+    version: int = 1,
+    input_schema: dict[str, Json],
+    repeat: Repeat,
+    works_with: WorksWith = "any",
+    time_limit_s: int = DEFAULT_TIME_LIMIT_S,
+) -> Callable[[Handler], Kind]:
+    """Makes a kind of the async function below it; a file of such kinds is what `--handlers` takes.
+
+    `repeat` has no default on purpose: whether a second execution is harmless is for its author to say.
+    """
+    return lambda handler: Kind(name, version, input_schema, repeat, handler, works_with, time_limit_s)

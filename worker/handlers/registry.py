@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from worker.handlers.analyze import ANALYZE
 from worker.handlers.chat import CHAT
 from worker.handlers.kind import Kind
 from worker.handlers.summarize import SUMMARIZE
 
-BUILT_IN = (SUMMARIZE, CHAT)
+BUILT_IN = (SUMMARIZE, CHAT, ANALYZE)
 
 
 class Registry:
