@@ -1,6 +1,5 @@
 """`python -m gateway`: the server."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 import anyio
 import click
 
-from gateway.answers import log_fault
 from gateway.server import serve
 from gateway.settings import GatewaySettings, gateway_options, is_loopback
-from schema.errors import OutliveError
+from schema.faults import explained
 from schema.logs import LogFormat, configure_logs
 from schema.settings import database_options, database_settings
 
@@ -28,11 +26,8 @@ def main(log: LogFormat | None, secret: tuple[str, ...] | None, **options: Any) 
         raise click.UsageError("OUTLIVE_DEMO gives everybody a user, so OUTLIVE_HOST must be a loopback address then")
     given = {name: value for name, value in {**own, **times}.items() if value is not None}
     secrets = secret or _kept_secrets(options["database_url"], options["embedded_dir"])
-    try:
-        with database_settings(**options) as database:
-            _run(replace(GatewaySettings(database, secrets), **given))
-    except OutliveError as error:
-        raise click.ClickException(str(error)) from error
+    with explained(), database_settings(**options) as database:
+        _run(replace(GatewaySettings(database, secrets), **given))
 
 
 def _kept_secrets(database_url: str | None, embedded_dir: Path) -> tuple[str, ...]:
@@ -46,25 +41,12 @@ def _kept_secrets(database_url: str | None, embedded_dir: Path) -> tuple[str, ..
 
 
 def _run(settings: GatewaySettings) -> None:
-    """Errors that say what to do become one sentence; of others the log has the place."""
     try:
         anyio.run(serve, settings, backend_options={"use_uvloop": True})
     except OSError as error:
         raise click.ClickException(
             f"cannot listen at {settings.host}:{settings.port} ({error.strerror}); choose another OUTLIVE_PORT"
         ) from error
-    except BaseExceptionGroup as group:
-        ours, others = group.split(OutliveError)
-        if others is None and ours is not None:
-            raise click.ClickException(_first_sentence(ours)) from group
-        log_fault("gateway failed", group)
-        sys.exit(1)
-
-
-def _first_sentence(group: BaseException) -> str:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return str(group)
 
 
 if __name__ == "__main__":

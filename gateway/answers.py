@@ -1,20 +1,11 @@
 """What holds for every answer: headers that are always there, and an error for whatever nobody expected."""
 
-import traceback
-from pathlib import Path
-
-import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.problems import internal_problem
-
-MOST_CALLS = 8
-_ROOT = f"{Path(__file__).resolve().parent.parent}/"
-_OURS = (f"{_ROOT}gateway/", f"{_ROOT}schema/")
-
-log = structlog.get_logger()
+from schema.faults import log_fault
 
 
 class Answers:
@@ -48,19 +39,3 @@ class Answers:
             # Once an answer has begun, to return without its end is what makes the server cut the connection.
             if not started:
                 await internal_problem().response()(scope, receive, answer)
-
-
-def log_fault(event: str, error: BaseException) -> None:
-    """Log where an error came from and what it is called; its text may hold what a user wrote."""
-    log.error(event, error=type(error).__qualname__, calls=_calls(error))
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            log_fault(event, each)
-
-
-def _calls(error: BaseException) -> list[str]:
-    """Where it was raised, then our own calls that led there, innermost first."""
-    frames = traceback.extract_tb(error.__traceback__)[::-1]
-    ours = [frame for frame in frames if frame.filename.startswith(_OURS)]
-    shown = [*frames[:1], *(frame for frame in ours if frame is not frames[0])]
-    return [f"{frame.filename.removeprefix(_ROOT)}:{frame.lineno} {frame.name}" for frame in shown[:MOST_CALLS]]

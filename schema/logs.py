@@ -7,6 +7,7 @@ import logging
 import sys
 from typing import Literal
 
+import stamina.instrumentation
 import structlog
 
 LogFormat = Literal["text", "json"]
@@ -18,6 +19,8 @@ def configure_logs(form: LogFormat | None) -> None:
     renderer = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if text else structlog.processors.JSONRenderer()
     )
+    # Who retries says so itself, in the words of what it does.
+    stamina.instrumentation.set_on_retry_hooks([])
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

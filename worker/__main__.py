@@ -11,7 +11,7 @@ import click
 import uvloop
 
 from schema.database import Database, DatabaseSettings
-from schema.errors import OutliveError
+from schema.faults import explained
 from schema.logs import LogFormat, configure_logs
 from schema.readiness import wait_for_schema
 from schema.settings import database_options, database_settings
@@ -37,19 +37,14 @@ def main(
 ) -> None:
     """Take jobs of the kinds that are registered here, run them, and keep every piece of their output."""
     configure_logs(log)
-    failures: list[BaseException] = []
-    try:
+    with explained(ProvidersFileError, HandlersError):
         catalog = Catalog.load(providers, os.environ)
         registry = Registry((*BUILT_IN, *load_kinds(handlers)))
+        settings = WorkerSettings(lease_seconds, concurrency, grace_seconds)
         with database_settings(**database) as where:
-            settings = WorkerSettings(lease_seconds, concurrency, grace_seconds)
             anyio.run(
                 _serve, settings, where, catalog, registry, backend_options={"loop_factory": uvloop.new_event_loop}
             )
-    except* (OutliveError, ProvidersFileError, HandlersError) as group:
-        failures.extend(group.exceptions)
-    if failures:
-        raise click.ClickException(str(failures[0]))
 
 
 async def _serve(settings: WorkerSettings, where: DatabaseSettings, catalog: Catalog, registry: Registry) -> None:
