@@ -4,8 +4,12 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.problems import internal_problem
+from gateway.problems import Problem, internal_problem
 from schema.faults import log_fault
+
+_TWO_LENGTHS = Problem(
+    "bad_request", "Content-Length and Transfer-Encoding exclude each other; send one.", {"Connection": "close"}
+)
 
 
 class Answers:
@@ -30,6 +34,9 @@ class Answers:
                     headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
+        if _has_two_lengths(scope):
+            await _TWO_LENGTHS.response()(scope, receive, answer)
+            return
         try:
             await self._app(scope, receive, answer)
         except ClientDisconnect:
@@ -39,3 +46,9 @@ class Answers:
             # Once an answer has begun, to return without its end is what makes the server cut the connection.
             if not started:
                 await internal_problem().response()(scope, receive, answer)
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    """RFC 9112, 6.1: a proxy before us may have believed the other one, and taken a second request for a body."""
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names and b"transfer-encoding" in names

@@ -18,6 +18,8 @@ from gateway.routes.demo import LoopbackOnly, demo_routes
 from gateway.routes.jobs import job_routes
 from gateway.routes.kinds import kind_routes
 from gateway.routes.operations import operation_routes
+from gateway.routes.outcomes import outcome_routes
+from gateway.routes.retries import retry_routes
 from gateway.routes.streams import stream_routes
 from gateway.routes.tokens import token_routes
 from gateway.settings import GatewaySettings
@@ -70,6 +72,8 @@ def create_app(gateway: Gateway) -> Starlette:
     app = Starlette(
         routes=[
             *job_routes(),
+            *retry_routes(),
+            *outcome_routes(),
             *stream_routes(),
             *token_routes(),
             *kind_routes(),

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from starlette.requests import Request
 
+from gateway.cookies import cookie_of
 from gateway.gateway import Gateway, gateway_of
 from gateway.origins import is_cross_site
 from gateway.problems import Problem
@@ -60,7 +61,7 @@ async def authenticate(request: Request, *, query_token_for: UUID | None = None)
     in_query = request.query_params.getlist("token")
     if in_query:
         return await _by_query(gateway, request, in_query, query_token_for)
-    cookie = request.cookies.get(COOKIE)
+    cookie = cookie_of(request, COOKIE)
     if cookie is None:
         raise Problem("unauthorized", "Send an API key or a token: Authorization: Bearer ...")
     check_same_site(request)

@@ -13,6 +13,7 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from gateway.client_watch import cancel_when_left
 from gateway.wheel import Pulse, Wheel
 
 Pieces = Callable[[Pulse], AsyncGenerator[bytes]]
@@ -36,7 +37,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_disconnected, receive, tasks.cancel_scope)
+            tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             with self._wheel.turning(tasks.cancel_scope) as pulse:
                 async with aclosing(self._pieces(pulse)) as pieces:
@@ -46,12 +47,6 @@ class EventStream(Response):
                         pulse.sent()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             tasks.cancel_scope.cancel()
-
-
-async def _until_disconnected(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
 
 
 def one_piece(piece: bytes) -> Pieces:

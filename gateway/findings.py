@@ -1,7 +1,7 @@
 """What is wrong with a value by its JSON Schema, in our words: the library's repeat the value, which may be long."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import jsonschema_rs
@@ -11,6 +11,10 @@ from gateway.problems import Problem
 MOST_FINDINGS = 20
 # Of anything that the caller wrote; enough to recognise it.
 SHOWN_CHARACTERS = 60
+
+# The library makes all errors before it shows the first: 1.8 s and 250 MB for 130,000 wrong values, 67 s and 9 GB for
+# what a body may have. Of a larger input only the first one is looked for.
+MOST_VALUES = 1000
 
 _SENTENCES = {
     "maxLength": "may have at most {limit} characters",
@@ -53,8 +57,31 @@ def invalid(errors: Iterable[dict[str, str]]) -> Problem:
 
 
 def _findings(validator: jsonschema_rs.Validator, value: object, under: Sequence[str]) -> Iterator[dict[str, str]]:
-    for error in validator.iter_errors(value):
+    for error in _errors(validator, value):
         yield finding([*under, *error.instance_path], _message(error.kind))
+
+
+def _errors(validator: jsonschema_rs.Validator, value: object) -> Iterable[jsonschema_rs.ValidationError]:
+    if _is_small(value):
+        return validator.iter_errors(value)
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return (error,)
+    return ()
+
+
+def _is_small(value: object) -> bool:
+    """Whether it has at most MOST_VALUES values, itself and all inside it."""
+    level: list[object] = [value]
+    left = MOST_VALUES
+    while level and left >= 0:
+        left -= len(level)
+        inside = (
+            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
+        )
+        level = list(islice(chain.from_iterable(inside), left + 1)) if left >= 0 else []
+    return left >= 0
 
 
 def _message(kind: Any) -> str:

@@ -7,6 +7,7 @@ become of the kind, the limits or the clock since.
 """
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from gateway.auth import Caller
 from gateway.bodies import beside_the_loop
@@ -21,12 +22,13 @@ from schema.jobs import Job, NewJob, Reach, create_job, find_by_key, get_job
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came in: by whom, under which key, and the body as it came."""
+    """What came in: by whom, under which key, and the body as it came; `waits`: for the end, as far as it can."""
 
     caller: Caller
     key: str
     body: bytes
     traceparent: str | None
+    waits: bool = False
 
     @property
     def scope(self) -> str:
@@ -36,10 +38,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The job as it is now, and whether an earlier request had made it."""
+    """The job as it is now, and whether an earlier request had made it.
+
+    `ends_with_client`: this very request made it, and asked to cancel it when its client leaves.
+    """
 
     job: Job
     replayed: bool
+    ends_with_client: bool = False
 
 
 async def record_job(gateway: Gateway, asked: Asked) -> Recorded:
@@ -48,31 +54,45 @@ async def record_job(gateway: Gateway, asked: Asked) -> Recorded:
     Raises Problem bad_json, idempotency_key_reused, invalid_input, unknown_kind, unknown_provider.
     """
     judgement = await beside_the_loop(judge, asked.body, gateway.kinds.by_name)
-    earlier = await _replay(gateway, asked, judgement.request_hash)
+    use = KeyOf(asked.caller.tenant.id, asked.scope, asked.key, judgement.request_hash)
+    earlier = await find_replay(gateway, use)
     if earlier is not None:
         return Recorded(earlier, replayed=True)
-    new = _new_job(asked, await _accepted(gateway, asked, judgement), judgement.request_hash)
+    request = await _accepted(gateway, asked, judgement)
+    new = _new_job(asked, request, judgement.request_hash)
     if await create_job(gateway.database, new):
         gateway.hints.work()
-        return Recorded(await _seen(gateway, asked, new.id), replayed=False)
-    earlier = await _replay(gateway, asked, judgement.request_hash)
+        return Recorded(await see_job(gateway, use.tenant_id, new.id), False, request.ends_with_client)
+    earlier = await find_replay(gateway, use)
     assert earlier is not None, "a key that is taken stays taken"
     return Recorded(earlier, replayed=True)
 
 
-async def _replay(gateway: Gateway, asked: Asked, request_hash: bytes) -> Job | None:
-    use = await find_by_key(gateway.database, asked.caller.tenant.id, asked.scope, asked.key)
+@dataclass(frozen=True, slots=True)
+class KeyOf:
+    """An idempotency key where it belongs, with the hash of what it stands for."""
+
+    tenant_id: UUID
+    scope: str
+    key: str
+    request_hash: bytes
+
+
+async def find_replay(gateway: Gateway, of: KeyOf) -> Job | None:
+    """The job that the key made, if any. Raises Problem idempotency_key_reused where it stands for something else."""
+    use = await find_by_key(gateway.database, of.tenant_id, of.scope, of.key)
     if use is None:
         return None
-    if use.request_hash != request_hash:
+    if use.request_hash != of.request_hash:
         raise Problem(
             "idempotency_key_reused", "This key made another job, from another body. Take a new key for a new job."
         )
-    return await _seen(gateway, asked, use.job_id)
+    return await see_job(gateway, of.tenant_id, use.job_id)
 
 
-async def _seen(gateway: Gateway, asked: Asked, job_id: JobId) -> Job:
-    job = await get_job(gateway.database, Reach(asked.caller.tenant.id), job_id)
+async def see_job(gateway: Gateway, tenant_id: UUID, job_id: JobId) -> Job:
+    """A job that was committed, as it is now."""
+    job = await get_job(gateway.database, Reach(tenant_id), job_id)
     assert job is not None, "it was committed"
     return job
 
@@ -91,6 +111,8 @@ async def _accepted(gateway: Gateway, asked: Asked, judgement: Judgement) -> Job
     assert request is not None, "it is one of the three"
     if asked.caller.user is not None and request.user_id not in {None, asked.caller.user}:
         raise invalid([finding(["user_id"], "must be the token's user, or be left out")])
+    if request.ends_with_client and not asked.waits:
+        raise invalid([finding(["on_disconnect"], "'cancel' needs the header Prefer: wait=N")])
     return request
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -45,6 +45,8 @@ _FORM = compiled(
 _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
+# The driver takes the ends of Python's calendar for infinity, which no answer can show.
+_EARLIEST, _LATEST = datetime(2, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class JobRequest:
     start_before: datetime | None
     input_json: str
     metadata_json: str
+    ends_with_client: bool
 
 
 def check_form(body: Any) -> None:
@@ -88,6 +91,7 @@ def read_request(body: dict[str, Any], kind: JobKind) -> JobRequest:
         start_before=_moment(body.get("start_before")),
         input_json=orjson.dumps(body["input"]).decode(),
         metadata_json=orjson.dumps(body.get("metadata", {})).decode(),
+        ends_with_client=body.get("on_disconnect") == "cancel",
     )
 
 
@@ -98,13 +102,11 @@ def _refusals(body: dict[str, Any]) -> Iterator[dict[str, str]]:
         if body.get(name) is not None and _moment(body[name]) is None:
             yield finding([name], "must be a time of RFC 3339 with a zone, like 2030-01-31T09:00:00Z")
     run_at = _moment(body.get("run_at"))
-    if run_at is not None and run_at - datetime.now(run_at.tzinfo) > RUN_AT_AHEAD:
+    if run_at is not None and run_at - datetime.now(UTC) > RUN_AT_AHEAD:
         yield finding(["run_at"], f"may be at most {RUN_AT_AHEAD.days} days ahead")
-    # Their places; both come with money and cancelling.
+    # Its place; it comes with money.
     if body.get("max_cost_usd") is not None:
         yield finding(["max_cost_usd"], "is not offered by this version yet; leave it out")
-    if body.get("on_disconnect") == "cancel":
-        yield finding(["on_disconnect"], "'cancel' is not offered by this version yet; leave it out")
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -113,9 +115,10 @@ def _moment(text: str | None) -> datetime | None:
         return None
     date, time, fraction, zone = match.groups()
     try:
-        return datetime.fromisoformat(f"{date}T{time}{(fraction or '.0')[:7]:0<7}{zone.upper()}")
-    except ValueError:
+        moment = datetime.fromisoformat(f"{date}T{time}{(fraction or '.0')[:7]:0<7}{zone.upper()}").astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
+    return moment if _EARLIEST <= moment < _LATEST else None
 
 
 def _choice(kind: JobKind, provider: str | None, model: str | None) -> tuple[str | None, str | None]:

@@ -62,11 +62,12 @@ def _facts(job: Job) -> dict[str, Any]:
         "waiting_for": job.waiting_for,
         "last_event_id": job.last_event_id,
         "result": job.result,
-        "error": _error(job.error),
+        "error": view_error(job.error),
     }
 
 
-def _error(error: JobError | None) -> dict[str, str] | None:
+def view_error(error: JobError | None) -> dict[str, str] | None:
+    """Why a job failed, as callers see it."""
     if error is None:
         return None
     return {"code": error.code, "class": error.error_class, "message": error.message}

@@ -11,7 +11,7 @@ from gateway.problems import Problem
 # What a caller of ours sends and a browser asks about first; with what traces and waits need.
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Cache-Control, Prefer, traceparent"
 ALLOWED_METHODS = "GET, HEAD, POST, DELETE"
-EXPOSED_HEADERS = "Location, Retry-After, Idempotent-Replayed"
+EXPOSED_HEADERS = "Location, Retry-After, Idempotent-Replayed, Preference-Applied"
 PREFLIGHT_SECONDS = 600
 _REFUSED = Problem("forbidden", "Pages of this origin may not call; list it in OUTLIVE_ORIGINS.")
 

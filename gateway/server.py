@@ -10,15 +10,12 @@ import os
 import signal
 import socket
 from types import FrameType
-from typing import cast
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.app import create_app, open_gateway
+from gateway.connection import Http
 from gateway.gateway import Gateway
-from gateway.problems import Problem
 from gateway.settings import GatewaySettings
 
 # What the kernel keeps for a reader that does not read; without it one was found to hold 2.8 MB.
@@ -26,62 +23,14 @@ SEND_BUFFER_BYTES = 64 * 1024
 # A peer that acknowledges nothing for so long is gone; an honest slow one acknowledges.
 UNACKNOWLEDGED_MS = 30_000
 BACKLOG = 2048
-# A connection that has not said by then what it wants holds a descriptor for nothing.
-REQUEST_SECONDS = 30
+# A browser sends the cookies of every server on this host; h11's own 16 KiB counted only what came in several reads.
+HEAD_BYTES = 64 * 1024
 # Longer than the minute for which proxies keep theirs: who closes second loses no request.
 KEEP_ALIVE_SECONDS = 75
 # Of the grace: the last answers have to be done so long before its end, so that side tasks and pool can close...
 CLOSING_SECONDS = 1.5
 # ...and so long before its end the process goes, whatever still hangs.
 LAST_SECONDS = 0.5
-
-
-class Http(H11Protocol):
-    """uvicorn's protocol with a time limit for each request's head, and its refusals as problem documents."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin the wait for a request."""
-        super().connection_made(transport)
-        self._patience = self._wait_for_request()
-
-    def data_received(self, data: bytes) -> None:
-        """A request that has begun ends the wait; bytes of none begin another, so that dribbling does not help."""
-        super().data_received(data)
-        if not self._waits:
-            self._patience.cancel()
-        elif self._patience.cancelled():
-            self._patience = self._wait_for_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End it."""
-        self._patience.cancel()
-        super().connection_lost(exc)
-
-    @property
-    def _waits(self) -> bool:
-        return cast(object, self.cycle) is None or self.cycle.response_complete
-
-    def _wait_for_request(self) -> asyncio.TimerHandle:
-        return self.loop.call_later(REQUEST_SECONDS, self._lose_patience)
-
-    def _lose_patience(self) -> None:
-        if self._waits:
-            self.transport.close()
-
-    def send_400_response(self, msg: str) -> None:
-        """For what is not HTTP at all."""
-        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
-            self.transport.close()
-            return
-        response = Problem("bad_request", "This is not valid HTTP/1.1. Send a well-formed request.").response()
-        headers = [*response.raw_headers, (b"connection", b"close")]
-        for event in (
-            h11.Response(status_code=response.status_code, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=bytes(response.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -101,6 +50,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 backlog=BACKLOG,
+                h11_max_incomplete_event_size=HEAD_BYTES,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=gateway.settings.grace_s - CLOSING_SECONDS,  # type: ignore[arg-type]
             )

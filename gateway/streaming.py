@@ -99,11 +99,15 @@ class Reader:
                     spoke_at = time.monotonic()
 
     async def _read(self, tail: Tail, cursor: int) -> tuple[Block, bool]:
-        """What follows the cursor, and whether that was all there is."""
-        block = tail.after(cursor)
-        if block is not None:
-            return block, True
-        page = await read_page(self.database, self.job_id, cursor)
-        if not page.frames:
-            self.tailer.seed(tail, cursor)
-        return page, not page.frames
+        return await read_block(self.database, self.tailer, tail, cursor)
+
+
+async def read_block(database: Database, tailer: Tailer, tail: Tail, cursor: int) -> tuple[Block, bool]:
+    """What follows the cursor, and whether that was all there is. Raises DatabaseUnavailable, LogBroken."""
+    block = tail.after(cursor)
+    if block is not None:
+        return block, True
+    page = await read_page(database, tail.job_id, cursor)
+    if not page.frames:
+        tailer.seed(tail, cursor)
+    return page, not page.frames

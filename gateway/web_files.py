@@ -17,7 +17,8 @@ _TYPES = {
     ".ico": "image/x-icon",
     ".webmanifest": "application/manifest+json",
 }
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+# Short enough for every file system: one that is asked for a longer name answers with an error of its own.
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _HEADING = re.compile(r"^#\s+(.+?)\s*$", re.MULTILINE)
 
 

@@ -25,6 +25,8 @@ _SESSION = {
     "lock_timeout": f"{LOCK_SECONDS}s",
     "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS}s",
     "TimeZone": "UTC",
+    # What users wrote stays out of the server's log, whatever its own setting says.
+    "log_parameter_max_length_on_error": "0",
 }
 
 # 08 connection, 53 resources, 57P shutdown, 58 the server's disk, 57014 and 25P03 our own limits on a server that is

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from schema.json_line import json_line
 
@@ -40,5 +39,14 @@ class Draft:
     data: str
 
 
-# Who asked is the user in this version; a budget and a client that left will be others.
-CANCEL_REQUESTED: Final = Draft(EventKind.CANCEL_REQUESTED, json_line({"by": "user"}).decode())
+class CancelBy(StrEnum):
+    """Who wants a job to end: the user, a limit of its cost, or a client that left and had asked for this."""
+
+    USER = "user"
+    BUDGET = "budget"
+    DISCONNECT = "disconnect"
+
+
+def cancel_requested(by: CancelBy) -> Draft:
+    """The event that says so."""
+    return Draft(EventKind.CANCEL_REQUESTED, json_line({"by": by}).decode())

@@ -41,6 +41,9 @@ OPTIONS: Mapping[str, str] = {
     "max_connections": "300",  # twenty processes at the default pool of ten and their LISTEN connections
     "fsync": "on",
     "synchronous_commit": "on",
+    # The detail of an error and the parameters of a slow statement are what users wrote.
+    "log_error_verbosity": "terse",
+    "log_parameter_max_length": "0",
 }
 
 log = structlog.get_logger(__name__)

@@ -1,4 +1,4 @@
-"""What a caller does with a job: create it once, see it, list it."""
+"""What a caller does with a job: create it once, see it, list it, cancel it, try it again."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import asyncpg
 import orjson
 
 from schema.database import Database
-from schema.drafts import CANCEL_REQUESTED
+from schema.drafts import CancelBy
 from schema.job_ids import JobId
 from schema.statements import statement
 
@@ -132,6 +132,33 @@ async def create_job(database: Database, new: NewJob) -> bool:
     return row is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A wish to try an ended job of a tenant again, under a key and an id of its own."""
+
+    id: JobId
+    retry_of: JobId
+    tenant_id: UUID
+    idempotency_scope: str
+    idempotency_key: str
+    request_hash: bytes
+    traceparent: str | None
+
+
+async def retry_job(database: Database, retry: Retry) -> bool:
+    """Record a new job with the input of a failed or cancelled one; when this returns True it is committed.
+
+    False where the idempotency key is taken, the job did not end in one of the two ways, or its content is gone;
+    nothing was written then.
+    """
+    row = await database.fetchrow(
+        statement("retry_job"),
+        *(retry.id, retry.retry_of, retry.tenant_id, retry.idempotency_scope, retry.idempotency_key),
+        *(retry.request_hash, retry.traceparent),
+    )
+    return row is not None
+
+
 async def find_by_key(database: Database, tenant_id: UUID, scope: str, key: str) -> KeyUse | None:
     """The use of an idempotency key, if any."""
     row = await database.fetchrow(statement("find_by_key"), tenant_id, scope, key)
@@ -154,7 +181,7 @@ class Cancel:
     last_seq: int | None
 
 
-async def cancel_job(database: Database, reach: Reach, job_id: UUID) -> Cancel | None:
+async def cancel_job(database: Database, reach: Reach, job_id: UUID, by: CancelBy = CancelBy.USER) -> Cancel | None:
     """End a job that waits, or ask the holder of one that runs to end it; None where there is no such job in reach.
 
     What was RUNNING then will end CANCELLED, whatever its holder has in hand: the end looks at the wish under the
@@ -162,9 +189,7 @@ async def cancel_job(database: Database, reach: Reach, job_id: UUID) -> Cancel |
     """
     if not reach.covers(job_id):
         return None
-    row = await database.fetchrow(
-        statement("cancel_job"), job_id, reach.tenant_id, reach.user_id, CANCEL_REQUESTED.data
-    )
+    row = await database.fetchrow(statement("cancel_job"), job_id, reach.tenant_id, reach.user_id, by.value)
     return None if row is None else Cancel(JobStatus(row["was"]), row["last_seq"])
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import orjson
 
 from schema.database import Database
+from schema.drafts import CancelBy
 from schema.events import EventKind
 from schema.executor import Executor
 from schema.job_ids import JobId
@@ -90,7 +91,7 @@ class ExpiredRun:
     on_unknown: str
     repeat: str
     has_checkpoint: bool
-    cancel_requested: bool
+    cancel_by: CancelBy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +198,10 @@ async def end_cancelled(executor: Executor, lease: Lease, last_seq: int, outcome
     return row is not None
 
 
-async def cancels_among(executor: Executor, job_ids: Collection[UUID]) -> set[UUID]:
-    """Those of these jobs that somebody wants to end."""
-    return {row["id"] for row in await executor.fetch(statement("cancels_among"), list(job_ids))}
+async def cancels_among(executor: Executor, job_ids: Collection[UUID]) -> dict[UUID, CancelBy]:
+    """Those of these jobs that somebody wants to end, and who."""
+    rows = await executor.fetch(statement("cancels_among"), list(job_ids))
+    return {row["id"]: CancelBy(row["cancel_by"]) for row in rows}
 
 
 async def store_checkpoint(executor: Executor, lease: Lease, last_seq: int, checkpoint: Any) -> bool:
@@ -248,7 +250,7 @@ async def lock_expired(executor: Executor, job_id: UUID, run_token: UUID) -> Exp
         on_unknown=row["on_unknown"],
         repeat=row["repeat"],
         has_checkpoint=row["has_checkpoint"],
-        cancel_requested=row["cancel_requested"],
+        cancel_by=CancelBy(row["cancel_by"]) if row["cancel_by"] else None,
     )
 
 

@@ -32,6 +32,11 @@ export function createJob(job, key) {
   return asked("/api/ai/jobs", { method: "POST", headers, body: JSON.stringify(job) });
 }
 
+/** The job as it is after that; that it ends comes by its stream. Throws a Problem `already_finished` where it has. */
+export function cancelJob(jobId) {
+  return asked(`/api/ai/jobs/${encodeURIComponent(jobId)}/cancel`, { method: "POST" });
+}
+
 export async function resultText(outcome) {
   const result = outcome.result_url ? await asked(outcome.result_url) : outcome.result;
   return (result?.result ?? result)?.text;

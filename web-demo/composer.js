@@ -37,8 +37,10 @@ export class Composer {
       at("documents").append(new Option(`${title} (${number.format(characters)})`, name));
     }
     at("documents-field").hidden = !documents.value?.length;
-    const chat = at("kind").querySelector("[value=chat]");
-    chat.hidden = chat.disabled = !kinds.value?.has("chat");
+    for (const name of ["analyze", "chat"]) {
+      const option = at("kind").querySelector(`[value=${name}]`);
+      option.hidden = option.disabled = !kinds.value?.has(name);
+    }
   }
 
   get text() {
@@ -124,9 +126,8 @@ export class Composer {
   }
 
   #showKind() {
-    const chat = at("kind").value === "chat";
-    at("sentences-field").hidden = chat;
-    at("text-label").textContent = chat ? "Your question" : "Your text";
+    at("sentences-field").hidden = at("kind").value !== "summarize";
+    at("text-label").textContent = at("kind").value === "chat" ? "Your question" : "Your text";
   }
 
   async #submit(event) {
@@ -159,9 +160,12 @@ export class Composer {
   #job(title) {
     const kind = at("kind").value;
     const text = this.text;
-    const chat = { messages: [{ role: "user", content: text }] };
-    const input = kind === "chat" ? chat : { text, sentences: at("sentences").valueAsNumber };
-    return { kind, input, metadata: { title } };
+    const inputs = {
+      summarize: { text, sentences: at("sentences").valueAsNumber },
+      analyze: { text },
+      chat: { messages: [{ role: "user", content: text }] },
+    };
+    return { kind, input: inputs[kind], metadata: { title } };
   }
 
   #complaint() {
@@ -169,7 +173,7 @@ export class Composer {
     const sentences = at("sentences").valueAsNumber;
     if (this.text.trim() === "") return "There is no text yet. Paste one, drop a file, or take one of the documents.";
     if (characters > MOST_CHARACTERS) return "The text is too long. A job takes up to 1,000,000 characters.";
-    if (at("kind").value === "chat" || (Number.isInteger(sentences) && sentences >= 1 && sentences <= 50)) return "";
+    if (at("kind").value !== "summarize" || (Number.isInteger(sentences) && sentences >= 1 && sentences <= 50)) return "";
     return "Sentences must be a whole number from 1 to 50.";
   }
 

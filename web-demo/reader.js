@@ -1,11 +1,12 @@
 /** One open job: its text, and what is known of its connection and attempts. */
 
 import { getToken, resultText } from "./api.js";
+import { CancelButton } from "./cancel-button.js";
 import { follow } from "./outlive.js";
 import { Sheet } from "./sheet.js";
 import { countCharacters } from "./source.js";
 import { attemptWords, connectionWords, endWords, failureWords } from "./words.js";
-import { originWords, refusalWords, waitingWords } from "./words.js";
+import { originWords, progressWords, refusalWords, waitingWords } from "./words.js";
 
 const HIDDEN_PAINT_MS = 250; // a hidden tab gets no animation frames; nobody looks, but its text should be right
 const QUIET_REASONS = ["max_age", "token_expired", "wake"]; // routine: not worth reading aloud
@@ -22,12 +23,16 @@ export class Reader {
   #lost = false;
   #changed;
   #sheet;
+  #cancel;
+  #kind = ""; // of the open job, once a job object has told it
+  #progress = null; // the last one told
 
   /** @param {(jobId: string, status: string) => void} changed the log told a new status */
   constructor(changed) {
     this.#changed = changed;
     const parts = { scroller: at("sheet"), output: at("text-output"), voided: at("void") };
     this.#sheet = new Sheet(parts, () => this.#showButtons());
+    this.#cancel = new CancelButton((words) => this.#remark(words));
     at("to-end").addEventListener("click", () => this.#sheet.goToEnd());
     at("copy").addEventListener("click", () => this.#copy());
   }
@@ -37,6 +42,7 @@ export class Reader {
     this.#handle?.close();
     this.#clear(title);
     this.jobId = jobId;
+    this.#cancel.open(jobId);
     this.#sheet.following = !["succeeded", "failed", "cancelled"].includes(status);
     this.#handle = follow({
       jobId,
@@ -52,6 +58,8 @@ export class Reader {
   /** What a fresh job object tells beyond the log. @param {import("./shelf.js").Entry} entry */
   describe({ title, job }) {
     this.#entitle(title);
+    this.#kind = job.kind;
+    this.#showProgress();
     at("origin").textContent = originWords(job);
     at("origin").hidden = !originWords(job);
   }
@@ -68,6 +76,7 @@ export class Reader {
     at("check").textContent = "";
     this.#characters = 0;
     this.#lost = false;
+    [this.#kind, this.#progress] = ["", null];
     this.#sheet.replace("", "");
     this.#paintSoon();
   }
@@ -90,7 +99,8 @@ export class Reader {
 
   #event({ event, data }) {
     if (event === "attempt") this.#attempt(data);
-    if (event === "progress") this.#progress(data);
+    if (event === "progress") this.#showProgress(data);
+    if (event === "cancel_requested") this.#cancel.noteAsked();
     if (event === "status" && data.status === "queued") this.#say("The job is queued.");
     if (["succeeded", "failed", "cancelled"].includes(event)) this.#end(event, data);
     if (this.#handle) this.#changed(this.jobId, this.#handle.transcript.status);
@@ -99,18 +109,21 @@ export class Reader {
   #attempt(data) {
     const again = data.attempt > 1 && data.reason !== "started";
     this.#note(again ? attemptWords(data) : "");
-    at("progress-field").hidden = true;
+    this.#showProgress(null);
     this.#say(again ? attemptWords(data) : "The job is running.");
   }
 
-  #progress({ done, total, label }) {
-    at("progress-field").hidden = !(total > 0);
-    [at("progress").max, at("progress").value] = [total || 1, done];
-    at("progress-label").textContent = label ?? "";
+  #showProgress(told = this.#progress) {
+    this.#progress = told;
+    at("progress-field").hidden = !(told?.total > 0);
+    if (at("progress-field").hidden) return;
+    [at("progress").max, at("progress").value] = [told.total, told.done];
+    at("progress-label").textContent = at("progress-label").title = progressWords(told, this.#kind);
   }
 
   #end(status, outcome) {
-    at("progress-field").hidden = true;
+    this.#showProgress(null);
+    at("check").textContent = "";
     this.#sheet.clearVoid();
     this.#say(endWords(status, this.#characters));
     if (status === "failed") this.#problem(failureWords(outcome.error));
@@ -144,7 +157,7 @@ export class Reader {
   }
 
   #refused(state) {
-    at("progress-field").hidden = true;
+    this.#showProgress(null);
     this.#problem(refusalWords(state));
   }
 
@@ -167,6 +180,7 @@ export class Reader {
     at("job-status").textContent = at("job-status").dataset.status = status ?? "";
     at("job-status").hidden = !status;
     at("sheet").setAttribute("aria-busy", String(!outcome));
+    this.#cancel.show(Boolean(status) && !outcome && this.#handle.state.name !== "refused");
     this.#showButtons();
   }
 
@@ -180,6 +194,10 @@ export class Reader {
       () => "Text copied.",
       () => "The browser did not allow copying. Select the text instead.",
     );
+    this.#remark(words);
+  }
+
+  #remark(words) {
     at("check").textContent = words;
     this.#say(words);
   }

@@ -67,6 +67,13 @@ export function originWords({ provider, model }) {
   return [provider, model].filter(Boolean).join(", ");
 }
 
+/** A section is in work while those before it are done; other kinds say themselves what they count. */
+export function progressWords({ done, total, label }, kind) {
+  const section = done < total ? `Section ${done + 1} of ${total}` : "";
+  const place = kind === "analyze" ? section : `${done} of ${total}`;
+  return [place, label].filter(Boolean).join(": ");
+}
+
 export function failureWords(error) {
   if (!error) return "The job failed.";
   const code = error.message.includes(error.code) ? "" : ` (${error.code})`;

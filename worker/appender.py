@@ -15,7 +15,7 @@ import anyio
 import structlog
 
 from schema.database import Database
-from schema.drafts import CANCEL_REQUESTED
+from schema.drafts import CancelBy, cancel_requested
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, Draft, append
 from schema.executor import Executor
@@ -80,11 +80,11 @@ class Appender:
         writer.event(draft)
         self._mark(writer, urgent=False)
 
-    def say_cancel_requested(self, writer: LogWriter) -> None:
+    def say_cancel_requested(self, writer: LogWriter, by: CancelBy) -> None:
         """Say once that somebody wants the job to end, without waiting for room: what waits is about to stop."""
         if not writer.has_cancel:
             writer.has_cancel = True
-            writer.event(CANCEL_REQUESTED)
+            writer.event(cancel_requested(by))
             self._mark(writer, urgent=True)
 
     async def flush(self, writer: LogWriter) -> int:

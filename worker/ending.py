@@ -8,9 +8,10 @@ import stamina
 import structlog
 
 from schema.database import Database
+from schema.drafts import CancelBy
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.hints import HintSender
-from schema.runs import AttemptOutcome, Failure, leases_of, succeed
+from schema.runs import AttemptOutcome, Failure, cancels_among, leases_of, succeed
 from worker.appender import Appender
 from worker.leases import LeaseKeeper
 from worker.log_writer import LogWriter, WriterBroken
@@ -79,7 +80,8 @@ async def _save_once(services: Services, writer: LogWriter, end: End) -> None:
     if not done and not isinstance(end, Cancelled) and await _lease(services, writer) == (True, last_seq):
         # The lease is ours and the log is where we think: somebody asked to cancel in the last moment.
         end = Cancelled()
-        services.appender.say_cancel_requested(writer)
+        wanted = await cancels_among(services.database, [writer.job_id])
+        services.appender.say_cancel_requested(writer, wanted.get(writer.job_id, CancelBy.USER))
         last_seq = await services.appender.flush(writer)
         done = await _write(services, writer, end, last_seq)
     _tell(services, writer, end, done=done, last_seq=last_seq)

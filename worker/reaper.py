@@ -11,7 +11,7 @@ import structlog
 
 from schema.calls import attempt_spent, close_open_calls
 from schema.database import Database
-from schema.drafts import CANCEL_REQUESTED
+from schema.drafts import cancel_requested
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, append
 from schema.executor import Executor
@@ -117,7 +117,7 @@ class Reaper:
         lease = expired.lease
         calls = await close_open_calls(connection, lease.job_id, lease.attempt)
         # The holder may have said so already; a reader takes the wish twice as easily as once.
-        drafts = [CANCEL_REQUESTED] if expired.cancel_requested else []
+        drafts = [cancel_requested(expired.cancel_by)] if expired.cancel_by else []
         drafts += [external_event(lease.attempt, call, CallOutcome.UNKNOWN) for call in calls]
         if not drafts:
             return expired.last_seq

@@ -23,6 +23,7 @@ import anyio
 import orjson
 import structlog
 
+from schema.drafts import CancelBy
 from schema.runs import AttemptOutcome, ClaimedRun, NextReason
 from schema.text import clean_json
 from worker.context import Context
@@ -87,11 +88,11 @@ class Run:
         """PostgreSQL was silent for too long; stop before the lease can have run out."""
         self.stop(Stop.LEASE_GIVEN_UP)
 
-    def cancel(self) -> None:
+    def cancel(self, by: CancelBy = CancelBy.USER) -> None:
         """Somebody wants the job to end: say so in the log, then close what is open."""
         # Once the end is being written nobody else may add to the log; the end looks at the wish by itself.
         if self._stop is None and not self._is_ending:
-            self._services.appender.say_cancel_requested(self._writer)
+            self._services.appender.say_cancel_requested(self._writer, by)
             self.stop(Stop.CANCEL)
 
     def stop(self, why: Stop) -> None:

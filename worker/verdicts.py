@@ -121,7 +121,7 @@ def on_unknown(code: str, now: Circumstances, outcome: AttemptOutcome, reason: N
 
 def on_lost(expired: ExpiredRun, *, has_spent: bool) -> Verdict:
     """After the holder of a lease is gone. Where nothing had been sent the job simply goes back."""
-    if expired.cancel_requested:
+    if expired.cancel_by is not None:
         return Cancelled(AttemptOutcome.LOST)
     now = Circumstances(
         attempt=expired.lease.attempt,

@@ -166,12 +166,12 @@ class Worker:
             self._cancels_hinted = anyio.Event()
             runs: dict[UUID, Run] = {run.lease.job_id: run for run in self._runs}
             try:
-                wanted = await cancels_among(self._database, runs.keys()) if runs else set()
+                wanted = await cancels_among(self._database, runs.keys()) if runs else {}
             except (DatabaseUnavailable, DatabaseBusy) as error:
                 log.warning("cancels not looked up", error=str(error))
                 continue
-            for job_id in wanted:
-                runs[job_id].cancel()
+            for job_id, by in wanted.items():
+                runs[job_id].cancel(by)
 
     async def _execute(self, run: Run) -> None:
         try:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.auth import COOKIE, check_same_site
+from gateway.cookies import cookie_of
 from gateway.gateway import Gateway, gateway_of
 from gateway.negotiation import json_answer
 from gateway.problems import Problem
@@ -87,7 +88,7 @@ async def _session(request: Request) -> Response:
 
 def _known_user(gateway: Gateway, request: Request) -> str | None:
     try:
-        user = gateway.signer.verify_payload(request.cookies.get(USER_COOKIE, "")).get("demo_user")
+        user = gateway.signer.verify_payload(cookie_of(request, USER_COOKIE) or "").get("demo_user")
     except TokenInvalid:
         return None
     return user if isinstance(user, str) else None

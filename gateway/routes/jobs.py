@@ -1,6 +1,5 @@
 """/api/ai/jobs: create, list, look, result."""
 
-import re
 from uuid import UUID
 
 from starlette.requests import Request
@@ -10,27 +9,27 @@ from starlette.routing import Route
 from gateway.attempt_view import view_attempts
 from gateway.auth import Caller, authenticate
 from gateway.bodies import read_body
+from gateway.cancellation import ask_to_cancel
 from gateway.gateway import gateway_of
 from gateway.job_creation import Asked, record_job
 from gateway.job_view import view_job, view_jobs
 from gateway.negotiation import check_accepts_json, json_answer
+from gateway.preferences import preferred_wait
 from gateway.problems import Problem
 from gateway.queries import invalid_query, read_query, whole_number
+from gateway.routes.recording import answer_recorded, check_may_create, idempotency_key, not_found, traceparent
 from gateway.tokens import Scope
 from schema.calls import list_attempts
+from schema.drafts import CancelBy
 from schema.job_ids import JobId, parse_job_id
-from schema.jobs import Job, JobStatus, cancel_job, get_job, list_jobs
+from schema.jobs import Job, JobStatus, get_job, list_jobs
 
 MOST_LISTED = 200  # docs/protocol.md 3
 USUALLY_LISTED = 50
 
-_KEY = re.compile(r"[\x20-\x7e]{1,255}")
-# W3C Trace Context, version 00; what is not of this form is not a trace and is left out.
-_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-
 
 def job_routes() -> list[Route]:
-    """Retry and DELETE of a job will stand beside these."""
+    """DELETE of a job will stand beside these."""
     return [
         # One route for both, so that a 405 lists both.
         Route("/api/ai/jobs", _jobs, methods=["GET", "POST"]),
@@ -49,16 +48,12 @@ async def _create(request: Request) -> Response:
     gateway = gateway_of(request)
     caller = await authenticate(request)
     check_accepts_json(request)
-    caller.must(Scope.CREATE)
-    if caller.reach.jobs is not None:
-        raise Problem("forbidden", "A token for certain jobs cannot make others; it takes one with jobs '*'.")
-    key = _idempotency_key(request)
+    check_may_create(caller)
+    key = idempotency_key(request)
     body = await read_body(request)
-    recorded = await record_job(gateway, Asked(caller, key, body, _traceparent(request)))
-    headers = {"Location": gateway.link(f"/api/ai/jobs/{recorded.job.id}")}
-    if recorded.replayed:
-        headers["Idempotent-Replayed"] = "true"
-    return json_answer(await view_job(gateway, caller, recorded.job), 200 if recorded.replayed else 202, headers)
+    waits = preferred_wait(request.headers) is not None
+    recorded = await record_job(gateway, Asked(caller, key, body, traceparent(request), waits))
+    return await answer_recorded(request, caller, recorded)
 
 
 async def _list(request: Request) -> Response:
@@ -104,17 +99,13 @@ async def _cancel(request: Request) -> Response:
     read_query(request, ())
     job = None if job_id is None else await get_job(gateway.database, caller.reach, job_id)
     if job is None:
-        raise _not_found()
+        raise not_found()
     caller.must(Scope.CANCEL)
-    cancel = await cancel_job(gateway.database, caller.reach, job.id)
+    cancel = await ask_to_cancel(gateway, caller.reach, job.id, CancelBy.USER)
     if cancel is None:
-        raise _not_found()
+        raise not_found()
     if cancel.was in {JobStatus.SUCCEEDED, JobStatus.FAILED}:
         raise Problem("already_finished", f"The job has {cancel.was} already; there is nothing to cancel.")
-    if cancel.last_seq is not None:
-        gateway.hints.events(job.id, cancel.last_seq)
-    elif cancel.was is JobStatus.RUNNING:
-        gateway.hints.cancel(job.id)
     now = await get_job(gateway.database, caller.reach, job.id)
     return json_answer(await view_job(gateway, caller, now or job), 202)
 
@@ -133,28 +124,9 @@ async def _job(request: Request) -> tuple[Caller, Job]:
     read_query(request, {"token"})
     job = None if job_id is None else await get_job(gateway_of(request).database, caller.reach, job_id)
     if job is None:
-        raise _not_found()
+        raise not_found()
     caller.must(Scope.READ)
     return caller, job
-
-
-def _not_found() -> Problem:
-    return Problem("not_found", "There is no such job, or none that you may see.")
-
-
-def _idempotency_key(request: Request) -> str:
-    keys = request.headers.getlist("idempotency-key")
-    if len(keys) != 1 or not _KEY.fullmatch(keys[0]):
-        raise Problem(
-            "idempotency_key_missing",
-            "Send one Idempotency-Key of 1 to 255 printable ASCII characters, the same each time you repeat this.",
-        )
-    return keys[0]
-
-
-def _traceparent(request: Request) -> str | None:
-    value = request.headers.get("traceparent", "")
-    return value if _TRACEPARENT.fullmatch(value) else None
 
 
 def _status(text: str | None) -> JobStatus | None:

@@ -5,7 +5,6 @@ import time
 from functools import partial
 from uuid import UUID
 
-import anyio
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,12 +15,13 @@ from gateway.cursors import CursorInvalid, cursor_of
 from gateway.event_stream import HEADERS, EventStream, one_piece
 from gateway.frames import data_object, reconnect, retry_ms
 from gateway.gateway import Gateway, gateway_of
+from gateway.log_watch import wait_for_events
 from gateway.problems import Problem
 from gateway.queries import read_query, whole_number
 from gateway.streaming import Reader, StreamEnd
 from gateway.tokens import Scope
 from schema.errors import DatabaseBusy, DatabaseUnavailable
-from schema.events import Event, LogHead, log_head, read_after
+from schema.events import LogHead, log_head, read_after
 from schema.job_ids import parse_job_id
 
 # A thousand streams that began together must not all come back together.
@@ -128,24 +128,8 @@ async def _pages(request: Request, gateway: Gateway, caller: Caller, job_id: UUI
     head = await _head(gateway, caller, job_id, cursor)
     events = await read_after(gateway.database, job_id, cursor, limit)
     if not events and not head.finished and wait_s:
-        events = await _wait_for_events(gateway, job_id, cursor, limit, wait_s)
+        events = await wait_for_events(gateway, job_id, cursor, limit, wait_s)
     following = events[-1].seq if events else cursor
     finished = events[-1].kind.ends if events else head.finished
     body = {"events": [data_object(event) for event in events], "next": following, "finished": finished}
     return Response(orjson.dumps(body), media_type="application/json")
-
-
-async def _wait_for_events(gateway: Gateway, job_id: UUID, cursor: int, limit: int, wait_s: int) -> list[Event]:
-    """The first events after the cursor; none where nothing came in time or the process is about to end."""
-    with (
-        anyio.move_on_after(wait_s) as waiting,
-        gateway.wheel.turning(waiting) as pulse,
-        gateway.tailer.watch(job_id, pulse) as tail,
-    ):
-        while not gateway.draining.is_set():
-            pulse.look()
-            if events := await read_after(gateway.database, job_id, cursor, limit):
-                return events
-            gateway.tailer.seed(tail, cursor)
-            await pulse.wait()
-    return []

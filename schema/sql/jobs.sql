@@ -1,4 +1,4 @@
-What a caller does with a job: create it, find it again by its key, see it, list it.
+What a caller does with a job: create it, find it again by its key, see it, list it, cancel it, try it again.
 
 -- name: create_job
 -- Job, content and first event in one commit; no row comes back where the idempotency key is taken.
@@ -52,22 +52,47 @@ ORDER BY id DESC LIMIT $7
 -- name: cancel_job
 -- A job that waits ends at once, with both events; of one that runs only the wish is kept, and its holder writes the
 -- rest. The row's lock decides a race with the end: whoever comes second finds it done. `was` is the status before.
--- $1 id, $2 tenant_id or null, $3 user_id or null, $4 data of `cancel_requested`
+-- The first wish stands. $1 id, $2 tenant_id or null, $3 user_id or null, $4 who wishes it
 WITH job AS MATERIALIZED (
     SELECT id, status FROM outlive.ai_jobs
     WHERE id = $1 AND ($2::uuid IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR user_id = $3) FOR UPDATE
 ), asked AS (
-    UPDATE outlive.ai_jobs j SET cancel_requested_at = coalesce(cancel_requested_at, now())
+    UPDATE outlive.ai_jobs j SET cancel_requested_at = coalesce(cancel_requested_at, now()),
+        cancel_by = CASE WHEN cancel_requested_at IS NULL THEN $4 ELSE cancel_by END
     FROM job WHERE j.id = job.id AND job.status = 'running' RETURNING j.id
 ), ended AS (
-    UPDATE outlive.ai_jobs j SET status = 'cancelled', cancel_requested_at = now(), finished_at = now(),
-        last_seq = last_seq + 2
+    UPDATE outlive.ai_jobs j SET status = 'cancelled', cancel_requested_at = now(), cancel_by = $4,
+        finished_at = now(), ended_xid = pg_current_xact_id(), last_seq = last_seq + 2
     FROM job WHERE j.id = job.id AND job.status IN ('queued', 'scheduled') RETURNING j.id, j.last_seq, j.attempt
 ), events AS (
     INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
-    SELECT id, last_seq - 1, 'cancel_requested'::outlive.event_kind, attempt, $4 FROM ended
+    SELECT id, last_seq - 1, 'cancel_requested'::outlive.event_kind, attempt, jsonb_build_object('by', $4::text)::text FROM ended
     UNION ALL
     SELECT id, last_seq, 'cancelled', attempt, jsonb_build_object('status', 'cancelled', 'attempt', attempt)::text
     FROM ended
 )
 SELECT job.status::text AS was, ended.last_seq FROM job LEFT JOIN ended USING (id)
+
+-- name: retry_job
+-- A new job with what an ended one was asked for; the input never leaves PostgreSQL. No row comes back where the
+-- idempotency key is taken, the job did not fail or was not cancelled, or its content is gone.
+-- $1 id, $2 id of the ended job, $3 tenant_id of both, $4 idempotency_scope, $5 idempotency_key, $6 request_hash,
+-- $7 traceparent
+WITH old AS MATERIALIZED (
+    SELECT j.*, c.input, c.metadata FROM outlive.ai_jobs j JOIN outlive.job_contents c ON c.job_id = j.id
+    WHERE j.id = $2 AND j.tenant_id = $3 AND j.status IN ('failed', 'cancelled')
+), job AS (
+    INSERT INTO outlive.ai_jobs (id, tenant_id, user_id, idempotency_scope, idempotency_key, request_hash, kind,
+        provider, model, priority, max_attempts, on_unknown, run_at, traceparent, retry_of, status, last_seq)
+    SELECT $1, tenant_id, user_id, $4, $5, $6, kind,
+        provider, model, priority, max_attempts, on_unknown, now(), $7, id, 'queued', 1
+    FROM old
+    ON CONFLICT (tenant_id, idempotency_scope, idempotency_key) DO NOTHING
+    RETURNING id
+), content AS (
+    INSERT INTO outlive.job_contents (job_id, input, metadata) SELECT job.id, old.input, old.metadata FROM job, old
+), event AS (
+    INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
+    SELECT id, 1, 'status', 0, jsonb_build_object('status', 'queued') FROM job
+)
+SELECT id FROM job

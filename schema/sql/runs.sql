@@ -68,7 +68,8 @@ SELECT job_id, run_token, last_seq FROM outlive.job_leases WHERE job_id = ANY($1
 -- A run whose lease ran out, still so under both locks; no row where somebody is at it.
 -- $1 job_id, $2 run_token
 WITH job AS MATERIALIZED (
-    SELECT id, attempts, max_attempts, on_unknown, kind, cancel_requested_at IS NOT NULL AS cancel_requested
+    SELECT id, attempts, max_attempts, on_unknown, kind,
+        CASE WHEN cancel_requested_at IS NOT NULL THEN coalesce(cancel_by, 'user') END AS cancel_by
     FROM outlive.ai_jobs
     WHERE id = $1 AND status = 'running' FOR UPDATE SKIP LOCKED
 ), lease AS MATERIALIZED (
@@ -82,8 +83,8 @@ LEFT JOIN outlive.job_kinds k ON k.kind = job.kind
 LEFT JOIN outlive.job_contents c ON c.job_id = job.id
 
 -- name: cancels_among
--- Those of these jobs that somebody wants to end. $1 job_ids
-SELECT id FROM outlive.ai_jobs WHERE id = ANY($1) AND cancel_requested_at IS NOT NULL
+-- Those of these jobs that somebody wants to end, and who. $1 job_ids
+SELECT id, coalesce(cancel_by, 'user') AS cancel_by FROM outlive.ai_jobs WHERE id = ANY($1) AND cancel_requested_at IS NOT NULL
 
 -- name: list_expired
 -- Leases that ran out, without a lock, paged by id so that a page of locked ones hides nobody.
@@ -118,7 +119,8 @@ WITH job AS MATERIALIZED (
     UPDATE outlive.job_contents c SET result = $7, error_message = $10 FROM lease WHERE c.job_id = lease.job_id
 )
 UPDATE outlive.ai_jobs j
-SET status = $4::text::outlive.job_status, last_seq = lease.seq, finished_at = now(), error_code = $8, error_class = $9
+SET status = $4::text::outlive.job_status, last_seq = lease.seq, finished_at = now(),
+    ended_xid = pg_current_xact_id(), error_code = $8, error_class = $9
 FROM lease WHERE j.id = lease.job_id RETURNING lease.seq
 
 -- name: put_back
@@ -173,7 +175,7 @@ WITH late AS MATERIALIZED (
     ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
 ), ended AS (
     UPDATE outlive.ai_jobs j SET status = 'failed', last_seq = last_seq + 1, finished_at = now(),
-        error_code = 'expired', error_class = 'expired'
+        ended_xid = pg_current_xact_id(), error_code = 'expired', error_class = 'expired'
     FROM late WHERE j.id = late.id RETURNING j.id, j.last_seq, j.attempt
 ), content AS (
     UPDATE outlive.job_contents c SET error_message = $3 FROM ended WHERE c.job_id = ended.id

@@ -74,7 +74,10 @@ async def test_the_page_is_served_strictly(browser: httpx.AsyncClient, path: str
 
 @pytest.mark.parametrize(
     "path",
-    ["/__main__.py", "/crew.py", "/nothing.js", "/..%2fpyproject.toml", "/%2e%2e/LICENSE", "/.hidden.js", "/a%00.js"],
+    [
+        *("/__main__.py", "/crew.py", "/nothing.js", "/..%2fpyproject.toml", "/%2e%2e/LICENSE", "/.hidden.js"),
+        *("/a%00.js", f"/{'a' * 300}.js"),
+    ],
 )
 async def test_nothing_else_is_served(browser: httpx.AsyncClient, path: str) -> None:
     assert problem(await browser.get(path)) == (404, "not_found")

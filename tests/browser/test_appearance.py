@@ -176,8 +176,9 @@ async def test_the_text_is_followed_until_somebody_scrolls_up(window: Window, sh
     tab = await open_demo(window, shared_demo)
     await tab.page.set_viewport_size(ViewportSize(width=390, height=600))
     job_id = await tab.start(sentences=30)
-    await tab.reaches(60)
     sheet = tab.page.locator("#sheet")
+    overflow = "element => element.scrollHeight - element.clientHeight > 200"
+    await until(lambda: sheet.evaluate(overflow), 30, what="a text that is longer than the sheet")
     await sheet.hover()
     await tab.page.mouse.wheel(0, -2000)
     await expect(tab.page.locator("#to-end")).to_be_visible()

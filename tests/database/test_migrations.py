@@ -59,17 +59,17 @@ async def test_an_edited_migration_is_refused_and_nothing_is_applied(
 
 
 async def test_a_migration_that_fails_leaves_nothing_of_itself(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    empty_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = migrations()[0]
     (tmp_path / f"0001_{first.name}.pre.sql").write_text(first.text)
     (tmp_path / "0002_half.pre.sql").write_text("CREATE TABLE outlive.half (); SELECT 1 / 0;")
     monkeypatch.setattr(migrating, "_FOLDER", tmp_path)
     with pytest.raises(Exception, match="SQLSTATE 22012"):
-        await migrate(database_url)
-    async with connected(database_url) as connection:
+        await migrate(empty_database_url)
+    async with connected(empty_database_url) as connection:
         assert await connection.fetchval("SELECT to_regclass('outlive.half')") is None
-    assert await version(database_url) == 1
+    assert await version(empty_database_url) == 1
 
 
 def test_versions_outside_of_the_range_are_refused_with_what_to_do() -> None:

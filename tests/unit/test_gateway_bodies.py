@@ -59,6 +59,12 @@ def test_only_large_bodies_leave_the_process() -> None:
     assert anyio.run(bodies.beside_the_loop, where, b"x" * (bodies.INLINE_BYTES + 1)) != os.getpid()
 
 
+@pytest.mark.parametrize("sign", [b",", b"[", b"{"])
+def test_a_small_body_of_many_values_leaves_it_too(sign: bytes) -> None:
+    assert anyio.run(bodies.beside_the_loop, where, sign * bodies.INLINE_VALUES) == os.getpid()
+    assert anyio.run(bodies.beside_the_loop, where, sign * (bodies.INLINE_VALUES + 1)) != os.getpid()
+
+
 def test_a_problem_comes_back_whole() -> None:
     with pytest.raises(Problem) as caught:
         anyio.run(bodies.beside_the_loop, refuse, b"x" * (bodies.INLINE_BYTES + 1))

@@ -26,6 +26,18 @@ def test_a_file_of_kinds(tmp_path: Path) -> None:
     assert (greet.name, greet.version, greet.repeat, greet.time_limit_s) == ("greet", 2, Repeat.SAFE, 5)
 
 
+def test_a_file_may_hold_dataclasses_and_another_have_its_name(tmp_path: Path) -> None:
+    """A dataclass under postponed annotations looks its module up by name."""
+    postponed = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\nclass A:\n    a: int\n"
+    )
+    files = [tmp_path / folder / "ours.py" for folder in ("one", "two")]
+    for number, file in enumerate(files):
+        file.parent.mkdir()
+        file.write_text(postponed + GREET.replace('"greet"', f'"greet{number}"'))
+    assert [kind.name for kind in load_kinds(map(str, files))] == ["greet0", "greet1"]
+
+
 def test_a_module_of_kinds() -> None:
     assert [kind.name for kind in load_kinds(["worker.handlers.summarize"])] == ["summarize"]
 

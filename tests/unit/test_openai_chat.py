@@ -11,10 +11,12 @@ import anyio
 import pytest
 import uvloop
 
+from schema.database import Database
 from tests.support.fake_provider import FakeProvider
 from tests.support.provider_scripts import Exchange, Script, answering, failing, stepping, streaming
+from worker.providers import openai_chat
 from worker.providers.openai_chat import OpenAIChat
-from worker.providers.prices import TokenPrice
+from worker.providers.prices import TokenPrice, Usage, settle
 from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Message, Piece, Prompt, Receipt
 from worker.providers.settings import ProviderSettings
 from worker.providers.watchdog import TimeLimits
@@ -392,6 +394,19 @@ async def test_a_frame_beyond_the_cap() -> None:
     assert (receipt.outcome, receipt.code) == (CallOutcome.UNKNOWN, "frame_too_large")
 
 
+async def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_chat, "MAX_ANSWER_CHARS", 100)
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.head()
+        while True:
+            await exchange.text("x" * 40)
+
+    receipt = await failure_of(script)
+    assert (receipt.outcome, receipt.code) == (CallOutcome.UNKNOWN, "answer_too_large")
+    assert receipt.sent_at is not None
+
+
 async def test_done_without_a_finish_reason() -> None:
     async def script(exchange: Exchange) -> None:
         await exchange.head()
@@ -495,6 +510,27 @@ async def test_the_providers_own_cost_comes_first(cost: object) -> None:
 
     _, receipt = await text_of(script)
     assert (receipt.cost_usd, receipt.cost_source) == (Decimal("0.00042"), "provider")
+
+
+@pytest.mark.parametrize("cost", ["1e-20000", "0." + "1" * 20_000, "999999.9999999999", 1e300, "NaN", "-1"])
+async def test_any_cost_can_be_written_down(database: Database, cost: object) -> None:
+    """What the driver cannot encode ended a job whose answer was there."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.finish()
+        await exchange.usage(cost=cost)
+        await exchange.done()
+
+    _, receipt = await text_of(script)
+    stored = await database.fetchval("SELECT $1::numeric(18, 9)", receipt.cost_usd)
+    assert stored == receipt.cost_usd
+
+
+async def test_a_lie_about_tokens_has_no_price() -> None:
+    receipt, price = Receipt(), TokenPrice(Decimal(10), Decimal(10))
+    settle(receipt, Usage(2**52, 2**52, None, None), "m", "http://127.0.0.1/v1", price)
+    assert (receipt.cost_usd, receipt.input_tokens) == (None, 2**52)
 
 
 async def test_the_files_price_makes_a_local_cost() -> None:

@@ -134,7 +134,7 @@ def test_a_kind_that_is_never_safe_is_never_started_twice(error_class: ErrorClas
 
 def _expired(repeat: Repeat, wish: str, attempts: int = 1) -> ExpiredRun:
     lease = Lease(new_job_id(), uuid4(), attempts)
-    return ExpiredRun(lease, 2, attempts, 3, wish, repeat.value, has_checkpoint=False, cancel_requested=False)
+    return ExpiredRun(lease, 2, attempts, 3, wish, repeat.value, has_checkpoint=False, cancel_by=None)
 
 
 @pytest.mark.parametrize("wish", _ON_UNKNOWN)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -45,10 +47,12 @@ def _import_module(name: str) -> ModuleType:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise HandlersError(f"--handlers {path}: there is no such file; name a module or a file.py")
-    spec = importlib.util.spec_from_file_location(f"outlive_handlers_{path.stem}", path)
+    # Two files of one name are two modules; and dataclasses look their module up by its name.
+    unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    spec = importlib.util.spec_from_file_location(f"outlive_handlers_{path.stem}_{unique}", path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

@@ -30,6 +30,8 @@ from worker.providers.watchdog import OutOfTimeError, Watchdog
 
 MAX_ERROR_BODY_BYTES = 64 * 1024  # an error object is under 2 KiB; HTML pages of proxies are not read whole
 MAX_REQUEST_ID_CHARS = 128
+# Some 2,000,000 tokens, many times what a model may say; a stream without end would fill the worker's memory.
+MAX_ANSWER_CHARS = 8 * 1024 * 1024
 
 _REQUEST_ID_HEADERS = ("x-request-id", "x-generation-id", "request-id")
 _TRUNCATED = frozenset({"length", "max_tokens", "model_length"})
@@ -40,7 +42,11 @@ _UNFINISHED = {
 }
 
 
-_LOST = (httpx2.RequestError, OutOfTimeError, FrameTooLargeError)
+class AnswerTooLargeError(Exception):
+    """An answer passed `MAX_ANSWER_CHARS`, and nobody waits for more."""
+
+
+_LOST = (httpx2.RequestError, OutOfTimeError, FrameTooLargeError, AnswerTooLargeError)
 
 
 class OpenAIChat:
@@ -144,13 +150,16 @@ class _Sent:
 
 async def _batches(response: httpx2.Response, stream: ChatStream, watch: Watchdog) -> AsyncGenerator[list[Piece]]:
     """The pieces of each read until the stream is done, broken or at its end."""
-    reader = FrameReader()
+    reader, said = FrameReader(), 0
     connection = response.extensions["network_stream"].get_extra_info("socket")
     with watch.guard(connection):
         async with aclosing(response.aiter_bytes()) as chunks:
             async for chunk in chunks:
                 pieces = stream.feed(reader.feed(chunk))
                 if pieces:
+                    said += sum(len(piece.text) for piece in pieces)
+                    if said > MAX_ANSWER_CHARS:
+                        raise AnswerTooLargeError
                     watch.hold()
                     yield pieces
                     watch.content()
@@ -223,6 +232,8 @@ def _lost_code(error: Exception) -> str:
             return "connect_failed"
         case FrameTooLargeError():
             return "frame_too_large"
+        case AnswerTooLargeError():
+            return "answer_too_large"
         case _:
             return "connection_cut"
 

@@ -14,6 +14,8 @@ from typing import Any
 from worker.providers.provider import Receipt
 
 _MILLION = Decimal(1_000_000)
+# As finely as the ledger keeps it; a cost of 20,000 decimals, which JSON allows, could not be written at all.
+_NANO = Decimal("0.000000001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def _local_cost(usage: Usage, model: str, base_url: str, own: TokenPrice | None)
         return None
     if own is not None:
         spent = usage.input_tokens * own.input_usd + usage.output_tokens * own.output_usd
-        return spent / _MILLION
+        return _kept(spent / _MILLION)
     return _listed_cost(usage, model, base_url)
 
 
@@ -82,7 +84,7 @@ def _listed_cost(usage: Usage, model: str, base_url: str) -> Decimal | None:
         price = genai_prices.calc_price(genai_prices.Usage(**counted), model, provider_api_url=base_url)
     except (LookupError, ValueError):
         return None
-    return price.total_price
+    return _kept(price.total_price)
 
 
 def _count(value: object) -> int | None:
@@ -97,4 +99,9 @@ def _money(value: object) -> Decimal | None:
         money = Decimal(str(value))
     except InvalidOperation:
         return None
-    return money if money.is_finite() and 0 <= money < _MILLION else None
+    return _kept(money)
+
+
+def _kept(cost: Decimal) -> Decimal | None:
+    """As the ledger can hold it; None for what no call costs, such as a lie about tokens makes."""
+    return cost.quantize(_NANO) if cost.is_finite() and 0 <= cost < _MILLION else None
