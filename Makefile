@@ -29,7 +29,7 @@ demo: .venv/demo
 	@$(RUN) web-demo $(ARGS)
 
 test: .venv/dev
-	@$(RUN) -m pytest -n $(WORKERS) $(ARGS)
+	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/dev
 	@$(RUN) -m ruff check .

@@ -31,14 +31,13 @@ STOP_MARGIN_SECONDS = 5.0  # over the grace that each process keeps by itself
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the demo was asked for; `admin_port` None is the port after `port`."""
+    """What the demo was asked for."""
 
     directory: Path
     database_url: str | None
     secret: str | None
     host: str
     port: int
-    admin_port: int | None
     grace_seconds: float
 
 
@@ -63,15 +62,8 @@ class Taken(click.ClickException):
     envvar="OUTLIVE_PORT",
     show_envvar=True,
     default=8080,
-    type=click.IntRange(0, 65_534),
-    help="Of the page; 0 picks a free one.",
-)
-@click.option(
-    "--admin-port",
-    envvar="OUTLIVE_ADMIN_PORT",
-    show_envvar=True,
     type=click.IntRange(0, 65_535),
-    help="Of /metrics; else the port after --port.",
+    help="Of the page; 0 picks a free one.",
 )
 @click.option(
     "--grace-seconds",
@@ -112,9 +104,11 @@ def _lock(path: Path) -> int:
 
 
 def _port(settings: Settings) -> int:
-    """The page's port, free a moment ago; for 0 one that is free together with the one after it."""
+    """The page's port, free a moment ago; for 0 one that the system picks."""
     if settings.port == 0:
-        return _free_pair(settings.host)
+        with socket.create_server((settings.host, 0), family=_family(settings.host)) as picked:
+            port: int = picked.getsockname()[1]
+            return port
     deadline = time.monotonic() + PORT_WAIT_SECONDS
     while not _is_free(settings.host, settings.port):
         if time.monotonic() > deadline:
@@ -124,14 +118,6 @@ def _port(settings: Settings) -> int:
             )
         time.sleep(0.1)
     return settings.port
-
-
-def _free_pair(host: str) -> int:
-    while True:
-        with socket.create_server((host, 0), family=_family(host)) as first:
-            port: int = first.getsockname()[1]
-        if port < 65_535 and _is_free(host, port + 1):
-            return port
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -160,7 +146,6 @@ def _environment(settings: Settings, port: int) -> dict[str, str]:
         "OUTLIVE_SECRET": settings.secret or _kept_secret(settings.directory / "secret"),
         "OUTLIVE_HOST": settings.host,
         "OUTLIVE_PORT": str(port),
-        "OUTLIVE_ADMIN_PORT": str(port + 1 if settings.admin_port is None else settings.admin_port),
         "OUTLIVE_GRACE_SECONDS": f"{settings.grace_seconds:g}",
         "OUTLIVE_DEMO": "1",
     }
@@ -218,7 +203,7 @@ async def _start(crew: Crew, settings: Settings, address: str) -> None:
     print("Starting one gateway and two workers.", flush=True)
     await crew.start("gateway", "gateway")
     for name in WORKERS:
-        await crew.start(name, "worker", without=["OUTLIVE_ADMIN_PORT"])
+        await crew.start(name, "worker")
     await _ready(settings.host, int(crew.environment["OUTLIVE_PORT"]))
     print(f"\n    Outlive is ready:  {address}/\n    Ctrl-C stops it.\n", flush=True)
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
@@ -59,15 +59,14 @@ class Crew:
         self._members: dict[str, Process] = {}
         self._stopping = False
 
-    async def start(self, name: str, module: str, without: Sequence[str] = ()) -> None:
-        """Starts `python -m MODULE`, which is to stay until stop(), without these variables."""
-        environment = {key: value for key, value in self.environment.items() if key not in without}
-        process = await self._spawn(name, _on_leash(module), environment)
+    async def start(self, name: str, module: str) -> None:
+        """Starts `python -m MODULE`, which is to stay until stop()."""
+        process = await self._spawn(name, _on_leash(module))
         self._look_after(name, process, Lines(_output(process)))
 
     async def hold(self, name: str, module: str, *arguments: str, answer: str) -> str:
         """Starts `python -m MODULE`, which is to stay until its input ends; returns its line that begins so."""
-        process = await self._spawn(name, _python(module, *arguments), self.environment, stdin=PIPE)
+        process = await self._spawn(name, _python(module, *arguments), stdin=PIPE)
         lines = Lines(_output(process))
         while (line := await lines.next()) is not None:
             if line.startswith(answer):
@@ -78,7 +77,7 @@ class Crew:
 
     async def run(self, name: str, module: str, *arguments: str) -> None:
         """Runs `python -m MODULE` to its end; raises ChildEnded, after showing what it said, if it fails."""
-        process = await self._spawn(name, _on_leash(module, *arguments), self.environment)
+        process = await self._spawn(name, _on_leash(module, *arguments))
         lines = Lines(_output(process))
         said = []
         while (line := await lines.next()) is not None:
@@ -106,12 +105,10 @@ class Crew:
             if process.stdin is None:
                 _kill(process)
 
-    async def _spawn(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str], stdin: int = DEVNULL
-    ) -> Process:
+    async def _spawn(self, name: str, command: Sequence[str], stdin: int = DEVNULL) -> Process:
         # A session of its own: Ctrl-C is for the runner alone, which then ends the others in order.
         process = await anyio.open_process(
-            command, stdin=stdin, stdout=PIPE, stderr=STDOUT, env=environment, start_new_session=True
+            command, stdin=stdin, stdout=PIPE, stderr=STDOUT, env=self.environment, start_new_session=True
         )
         self._members[name] = process
         return process

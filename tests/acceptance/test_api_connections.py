@@ -145,7 +145,7 @@ async def ask_and_take_nothing(port: int, reads_some: bool) -> None:
 
 async def ask_for_ever(client: socket.socket) -> None:
     while True:
-        await asyncio.get_running_loop().sock_sendall(client, HEAD * 100)
+        await asyncio.get_running_loop().sock_sendall(client, HEAD.replace(b"livez", b"x" * 200) * 50)
 
 
 async def sip(client: socket.socket) -> None:

@@ -11,7 +11,6 @@ import anyio
 import pytest
 import uvloop
 
-from schema.database import Database
 from tests.support.fake_provider import FakeProvider
 from tests.support.provider_scripts import Exchange, Script, answering, failing, stepping, streaming
 from worker.providers import openai_chat
@@ -399,8 +398,9 @@ async def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def script(exchange: Exchange) -> None:
         await exchange.head()
-        while True:
+        for _ in range(3):
             await exchange.text("x" * 40)
+        await exchange.hang()
 
     receipt = await failure_of(script)
     assert (receipt.outcome, receipt.code) == (CallOutcome.UNKNOWN, "answer_too_large")
@@ -513,8 +513,8 @@ async def test_the_providers_own_cost_comes_first(cost: object) -> None:
 
 
 @pytest.mark.parametrize("cost", ["1e-20000", "0." + "1" * 20_000, "999999.9999999999", 1e300, "NaN", "-1"])
-async def test_any_cost_can_be_written_down(database: Database, cost: object) -> None:
-    """What the driver cannot encode ended a job whose answer was there."""
+async def test_any_cost_can_be_written_down(cost: object) -> None:
+    """What the ledger's numeric(18, 9) cannot hold, or the driver not encode, ended a job whose answer was there."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.head()
@@ -523,8 +523,9 @@ async def test_any_cost_can_be_written_down(database: Database, cost: object) ->
         await exchange.done()
 
     _, receipt = await text_of(script)
-    stored = await database.fetchval("SELECT $1::numeric(18, 9)", receipt.cost_usd)
-    assert stored == receipt.cost_usd
+    if receipt.cost_usd is not None:
+        assert 0 <= receipt.cost_usd <= 1_000_000
+        assert receipt.cost_usd.as_tuple().exponent == -9
 
 
 async def test_a_lie_about_tokens_has_no_price() -> None:
