@@ -9,7 +9,8 @@ from starlette.requests import Request
 from gateway.cancellation import ask_to_cancel
 from gateway.client_watch import while_client_stays
 from gateway.gateway import Gateway
-from gateway.job_creation import Recorded, see_job
+from gateway.job_creation import Recorded
+from gateway.job_replay import see_job
 from gateway.log_watch import wait_for_end
 from schema.drafts import CancelBy
 from schema.errors import DatabaseBusy, DatabaseUnavailable, LogBroken

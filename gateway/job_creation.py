@@ -7,17 +7,20 @@ become of the kind, the limits or the clock since.
 """
 
 from dataclasses import dataclass
-from uuid import UUID
+from functools import partial
 
+from gateway.admission import record_once
 from gateway.auth import Caller
 from gateway.bodies import beside_the_loop
 from gateway.findings import finding, invalid
 from gateway.gateway import Gateway
 from gateway.job_body import Judgement, judge
+from gateway.job_replay import KeyOf, find_replay, see_job
 from gateway.job_request import JobRequest
 from gateway.problems import Problem
-from schema.job_ids import JobId, new_job_id
-from schema.jobs import Job, NewJob, Reach, create_job, find_by_key, get_job
+from schema.creation import NewJob, create_job
+from schema.job_ids import new_job_id
+from schema.jobs import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Recorded:
 async def record_job(gateway: Gateway, asked: Asked) -> Recorded:
     """The job that this request makes or made; when it returns, the job is committed.
 
-    Raises Problem bad_json, idempotency_key_reused, invalid_input, unknown_kind, unknown_provider.
+    Raises Problem bad_json, idempotency_key_reused, invalid_input, unknown_kind, unknown_provider, queue_full,
+    quota_exceeded, cost_limit_required.
     """
     judgement = await beside_the_loop(judge, asked.body, gateway.kinds.by_name)
     use = KeyOf(asked.caller.tenant.id, asked.scope, asked.key, judgement.request_hash)
@@ -60,41 +64,10 @@ async def record_job(gateway: Gateway, asked: Asked) -> Recorded:
         return Recorded(earlier, replayed=True)
     request = await _accepted(gateway, asked, judgement)
     new = _new_job(asked, request, judgement.request_hash)
-    if await create_job(gateway.database, new):
-        gateway.hints.work()
-        return Recorded(await see_job(gateway, use.tenant_id, new.id), False, request.ends_with_client)
-    earlier = await find_replay(gateway, use)
-    assert earlier is not None, "a key that is taken stays taken"
-    return Recorded(earlier, replayed=True)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyOf:
-    """An idempotency key where it belongs, with the hash of what it stands for."""
-
-    tenant_id: UUID
-    scope: str
-    key: str
-    request_hash: bytes
-
-
-async def find_replay(gateway: Gateway, of: KeyOf) -> Job | None:
-    """The job that the key made, if any. Raises Problem idempotency_key_reused where it stands for something else."""
-    use = await find_by_key(gateway.database, of.tenant_id, of.scope, of.key)
-    if use is None:
-        return None
-    if use.request_hash != of.request_hash:
-        raise Problem(
-            "idempotency_key_reused", "This key made another job, from another body. Take a new key for a new job."
-        )
-    return await see_job(gateway, of.tenant_id, use.job_id)
-
-
-async def see_job(gateway: Gateway, tenant_id: UUID, job_id: JobId) -> Job:
-    """A job that was committed, as it is now."""
-    job = await get_job(gateway.database, Reach(tenant_id), job_id)
-    assert job is not None, "it was committed"
-    return job
+    earlier = await record_once(gateway, use, partial(create_job, gateway.database, new))
+    if earlier is not None:
+        return Recorded(earlier, replayed=True)
+    return Recorded(await see_job(gateway, use.tenant_id, new.id), False, request.ends_with_client)
 
 
 async def _accepted(gateway: Gateway, asked: Asked, judgement: Judgement) -> JobRequest:
@@ -135,4 +108,5 @@ def _new_job(asked: Asked, request: JobRequest, request_hash: bytes) -> NewJob:
         traceparent=asked.traceparent,
         input_json=request.input_json,
         metadata_json=request.metadata_json,
+        money=request.money,
     )

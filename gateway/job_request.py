@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -11,9 +12,12 @@ import orjson
 from gateway.findings import check, finding, invalid
 from gateway.kind_book import compiled, validator_of
 from gateway.problems import Problem
+from gateway.worst_case import job_money
+from schema.creation import JobMoney
 from schema.kinds import JobKind
 
 METADATA_BYTES = 16 * 1024
+MAX_COST_USD = 10_000
 RUN_AT_AHEAD = timedelta(days=30)
 _SHORT = {"type": ["string", "null"], "minLength": 1, "maxLength": 255}
 
@@ -31,7 +35,7 @@ _FORM = compiled(
             "start_before": {"type": ["string", "null"]},
             "max_attempts": {"type": "integer", "minimum": 1, "maximum": 20},
             "on_unknown": {"enum": ["auto", "retry", "fail"]},
-            "max_cost_usd": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 10_000},
+            "max_cost_usd": {"type": ["number", "string", "null"]},
             "provider": _SHORT,
             "model": _SHORT,
             "on_disconnect": {"enum": ["continue", "cancel"]},
@@ -41,6 +45,7 @@ _FORM = compiled(
     }
 )
 
+_AMOUNT = re.compile(r"\d{1,5}(\.\d{1,9}0*)?", re.ASCII)
 # RFC 3339, 5.6: date, T or t or a space, time, and always a zone.
 _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
@@ -65,6 +70,7 @@ class JobRequest:
     input_json: str
     metadata_json: str
     ends_with_client: bool
+    money: JobMoney
 
 
 def check_form(body: Any) -> None:
@@ -79,6 +85,8 @@ def read_request(body: dict[str, Any], kind: JobKind) -> JobRequest:
     """The job that a body of the right form asks for. Raises Problem invalid_input, unknown_provider."""
     check(validator_of(kind), body["input"], ["input"])
     provider, model = _choice(kind, body.get("provider"), body.get("model"))
+    input_json = orjson.dumps(body["input"])
+    wish_usd = _dollars(body.get("max_cost_usd"))
     return JobRequest(
         kind=body["kind"],
         user_id=body.get("user_id"),
@@ -89,9 +97,10 @@ def read_request(body: dict[str, Any], kind: JobKind) -> JobRequest:
         on_unknown=body.get("on_unknown", "auto"),
         run_at=_moment(body.get("run_at")),
         start_before=_moment(body.get("start_before")),
-        input_json=orjson.dumps(body["input"]).decode(),
+        input_json=input_json.decode(),
         metadata_json=orjson.dumps(body.get("metadata", {})).decode(),
         ends_with_client=body.get("on_disconnect") == "cancel",
+        money=job_money(kind, provider, model, body["input"], len(input_json), wish_usd),
     )
 
 
@@ -104,9 +113,17 @@ def _refusals(body: dict[str, Any]) -> Iterator[dict[str, str]]:
     run_at = _moment(body.get("run_at"))
     if run_at is not None and run_at - datetime.now(UTC) > RUN_AT_AHEAD:
         yield finding(["run_at"], f"may be at most {RUN_AT_AHEAD.days} days ahead")
-    # Its place; it comes with money.
-    if body.get("max_cost_usd") is not None:
-        yield finding(["max_cost_usd"], "is not offered by this version yet; leave it out")
+    if body.get("max_cost_usd") is not None and _dollars(body["max_cost_usd"]) is None:
+        yield finding(["max_cost_usd"], f"must be more than 0 and at most {MAX_COST_USD}, with at most 9 decimals")
+
+
+def _dollars(value: float | str | None) -> Decimal | None:
+    """An amount as JSON has it, or as our answers write it; with 5 digits and 9 decimals a float is exact."""
+    text = value if isinstance(value, str) else f"{Decimal(repr(value or 0)):f}"
+    if not _AMOUNT.fullmatch(text):
+        return None
+    amount = Decimal(text)
+    return amount if 0 < amount <= MAX_COST_USD else None
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -18,7 +18,11 @@ async def view_jobs(gateway: Gateway, caller: Caller, jobs: Sequence[Job]) -> li
     """Each as one JSON object; what calls cost is for back ends only."""
     costs = await job_costs(gateway.database, [job.id for job in jobs]) if caller.key and jobs else {}
     return [
-        {**_facts(job), "cost": _cost(costs.get(job.id)), "events_url": await _events_url(gateway, caller, job)}
+        {
+            **_facts(job),
+            "cost": _cost(job, costs[job.id]) if caller.key else None,
+            "events_url": await _events_url(gateway, caller, job),
+        }
         for job in jobs
     ]
 
@@ -73,12 +77,18 @@ def view_error(error: JobError | None) -> dict[str, str] | None:
     return {"code": error.code, "class": error.error_class, "message": error.message}
 
 
-def _cost(cost: JobCost | None) -> dict[str, Any] | None:
-    """Nothing is reserved or charged in this version; what is not known is null and never 0."""
-    if cost is None:
-        return None
-    known = None if cost.known_usd is None else usd(cost.known_usd)
-    return {"reserved_usd": None, "charged_usd": None, "provider_usd": known, "complete": cost.complete}
+def _cost(job: Job, cost: JobCost) -> dict[str, Any]:
+    """What is not known is null and never 0."""
+    return {
+        "reserved_usd": _shown(job.reserved_usd),
+        "charged_usd": _shown(job.charged_usd),
+        "provider_usd": _shown(cost.known_usd),
+        "complete": cost.complete,
+    }
+
+
+def _shown(amount: Decimal | None) -> str | None:
+    return None if amount is None else usd(amount)
 
 
 async def _events_url(gateway: Gateway, caller: Caller, job: Job) -> str:

@@ -24,6 +24,7 @@ STATUS: Mapping[str, int] = {
     "idempotency_key_missing": 400,
     "bad_cursor": 400,
     "unauthorized": 401,
+    "quota_exceeded": 402,
     "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
@@ -37,6 +38,8 @@ STATUS: Mapping[str, int] = {
     "invalid_input": 422,
     "unknown_kind": 422,
     "unknown_provider": 422,
+    "cost_limit_required": 422,
+    "queue_full": 429,
     "internal": 500,
     "database_unavailable": 503,
     "draining": 503,
@@ -58,7 +61,7 @@ class Problem(Exception):
         self.detail = detail
         self.headers = dict(headers or {})
         self.members = members
-        if self.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        if self.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
             self.headers.setdefault("Retry-After", retry_after())
         if self.status == HTTPStatus.UNAUTHORIZED:
             self.headers.setdefault("WWW-Authenticate", "Bearer")

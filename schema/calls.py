@@ -1,14 +1,14 @@
 """The ledger of requests on the wire: a row is committed before each is sent, and closed once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
 from schema.database import Database
 from schema.executor import Executor
-from schema.runs import Lease
+from schema.runs import Exposure, Lease
 from schema.statements import statement
 
 
@@ -59,6 +59,12 @@ async def close_open_calls(executor: Executor, job_id: UUID, attempt: int) -> li
     """Close as unknown what a holder that is gone left open; returns the calls' numbers."""
     rows = await executor.fetch(statement("close_open_calls"), job_id, attempt)
     return sorted(row["call"] for row in rows)
+
+
+async def exposed(executor: Executor, job_id: UUID, so_far: Exposure) -> Exposure:
+    """The same bounds, with what all calls of the job have cost."""
+    row = await executor.fetchrow(statement("exposure"), job_id)
+    return replace(so_far, spent_usd=row["spent_usd"], unknown_calls=row["unknown_calls"])
 
 
 @dataclass(frozen=True, slots=True)

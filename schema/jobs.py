@@ -1,8 +1,9 @@
-"""What a caller does with a job: create it once, see it, list it, cancel it, try it again."""
+"""What a caller does with a job that is there: find it, see it, list it, cancel it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -52,29 +53,6 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job as it is asked for; `input_json` and `metadata_json` are JSON texts without NUL or lone surrogates."""
-
-    id: JobId
-    tenant_id: UUID
-    user_id: str | None
-    idempotency_scope: str
-    idempotency_key: str
-    request_hash: bytes
-    kind: str
-    provider: str | None
-    model: str | None
-    priority: int
-    max_attempts: int
-    on_unknown: str
-    run_at: datetime | None
-    start_before: datetime | None
-    traceparent: str | None
-    input_json: str
-    metadata_json: str
-
-
-@dataclass(frozen=True, slots=True)
 class JobError:
     """Why a job failed, in our words."""
 
@@ -108,6 +86,8 @@ class Job:
     metadata: Any
     result: Any
     error: JobError | None
+    reserved_usd: Decimal | None
+    charged_usd: Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,47 +96,6 @@ class KeyUse:
 
     job_id: JobId
     request_hash: bytes
-
-
-async def create_job(database: Database, new: NewJob) -> bool:
-    """Record the job; False where its idempotency key is taken, and then nothing was written.
-
-    When this returns True the job is committed: 202 means that.
-    """
-    row = await database.fetchrow(
-        statement("create_job"),
-        *(new.id, new.tenant_id, new.user_id, new.idempotency_scope, new.idempotency_key, new.request_hash),
-        *(new.kind, new.provider, new.model, new.priority, new.max_attempts, new.on_unknown, new.run_at),
-        *(new.start_before, new.traceparent, new.input_json, new.metadata_json),
-    )
-    return row is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """A wish to try an ended job of a tenant again, under a key and an id of its own."""
-
-    id: JobId
-    retry_of: JobId
-    tenant_id: UUID
-    idempotency_scope: str
-    idempotency_key: str
-    request_hash: bytes
-    traceparent: str | None
-
-
-async def retry_job(database: Database, retry: Retry) -> bool:
-    """Record a new job with the input of a failed or cancelled one; when this returns True it is committed.
-
-    False where the idempotency key is taken, the job did not end in one of the two ways, or its content is gone;
-    nothing was written then.
-    """
-    row = await database.fetchrow(
-        statement("retry_job"),
-        *(retry.id, retry.retry_of, retry.tenant_id, retry.idempotency_scope, retry.idempotency_key),
-        *(retry.request_hash, retry.traceparent),
-    )
-    return row is not None
 
 
 async def find_by_key(database: Database, tenant_id: UUID, scope: str, key: str) -> KeyUse | None:

@@ -4,7 +4,8 @@ Every write goes through the run token under the lock of the lease row; a stale 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -13,14 +14,9 @@ import orjson
 
 from schema.database import Database
 from schema.drafts import CancelBy
-from schema.events import EventKind
 from schema.executor import Executor
 from schema.job_ids import JobId
-from schema.json_line import json_line
 from schema.statements import statement
-
-# A result that is larger is left out of the terminal event; protocol.md 4.
-RESULT_IN_EVENT_BYTES = 32 * 1024
 
 
 class AttemptOutcome(StrEnum):
@@ -56,20 +52,65 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Exposure:
+    """What a job may cost and has cost, in US dollars.
+
+    `max_cost_usd` None: no bound was set. `call_usd`: one call at worst, None where nobody knows. `spent_usd` is what
+    is known of the calls so far; `unknown_calls` of them may have cost more.
+    """
+
+    max_cost_usd: Decimal | None = None
+    call_usd: Decimal | None = None
+    spent_usd: Decimal = Decimal(0)
+    unknown_calls: int = 0
+
+    @property
+    def allows_another(self) -> bool:
+        """Whether all that the calls may have cost and one more stays within the bound."""
+        if self.max_cost_usd is None:
+            return True
+        if self.call_usd is None:
+            return False
+        return self.spent_usd + (self.unknown_calls + 1) * self.call_usd <= self.max_cost_usd
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimedRun:
     """A job with the lease on it, as the claim returned it; `last_seq` is that of its `attempt` event."""
 
     lease: Lease
     attempts: int
     max_attempts: int
+    tenant_id: UUID
     kind: str
     provider: str | None
     model: str | None
     on_unknown: str
     last_seq: int
     traceparent: str | None
+    idle_releases: int
+    throttled_s: int
+    exposure: Exposure
     input: Any
     checkpoint: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The start tag by which a tenant's job was taken, and the tenant's weight; worker/turns.py keeps them."""
+
+    tenant_id: UUID
+    tag: float
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a claim took. `more`: others were at what was left, so that it is worth asking again."""
+
+    runs: Sequence[ClaimedRun]
+    turns: Sequence[Turn]
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +132,7 @@ class ExpiredRun:
     on_unknown: str
     repeat: str
     has_checkpoint: bool
+    exposure: Exposure
     cancel_by: CancelBy | None
 
 
@@ -107,28 +149,39 @@ class Failure:
         return {"code": self.code, "class": self.error_class, "message": self.message}
 
 
-async def promote_due(executor: Executor, limit: int) -> int:
-    """Queue the scheduled jobs whose time has come, at most `limit`; returns how many."""
-    return len(await executor.fetch(statement("promote_due"), limit))
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a worker asks for: at most `limit` jobs of these kinds, for these providers, leased for `lease_s`.
+
+    `tags` are the start tags of tenants that are ahead of `virtual_now`, the tag of whoever is not.
+    """
+
+    worker: str
+    kinds: Collection[str]
+    providers: Collection[str]
+    limit: int
+    lease_s: float
+    virtual_now: float = 0
+    tags: Mapping[UUID, float] = field(default_factory=dict)
 
 
-async def claim(
-    executor: Executor,
-    worker: str,
-    kinds: Collection[str],
-    providers: Collection[str],
-    limit: int,
-    lease_s: float,
-) -> list[ClaimedRun]:
-    """Take up to `limit` queued jobs; each comes with its lease, its attempt and its `attempt` event committed."""
-    rows = await executor.fetch(statement("claim"), worker, lease_s, list(kinds), list(providers), limit)
-    return [_claimed(dict(row)) for row in rows]
+async def claim(executor: Executor, ask: Ask) -> Claimed:
+    """Take queued jobs; each comes with its lease, its attempt and its `attempt` event committed."""
+    rows = await executor.fetch(
+        statement("claim"),
+        *(ask.worker, ask.lease_s, list(ask.kinds), list(ask.providers), ask.limit, ask.virtual_now),
+        *(list(ask.tags.keys()), list(ask.tags.values())),
+    )
+    taken = [dict(row) for row in rows if row["job_id"] is not None]
+    turns = [Turn(row["tenant_id"], row.pop("tag"), row.pop("weight")) for row in taken]
+    return Claimed([_claimed(row) for row in taken], turns, more=len(taken) < len(rows))
 
 
 def _claimed(row: dict[str, Any]) -> ClaimedRun:
     lease = Lease(row.pop("job_id"), row.pop("run_token"), row.pop("attempt"))
+    exposure = Exposure(*(row.pop(name) for name in ("max_cost_usd", "call_usd", "spent_usd", "unknown_calls")))
     parsed = {name: orjson.loads(row[name]) if row[name] else None for name in ("input", "checkpoint")}
-    return ClaimedRun(lease, **row | parsed)
+    return ClaimedRun(lease, exposure=exposure, **row | parsed)
 
 
 async def heartbeat(executor: Executor, leases: Sequence[Lease], lease_s: float) -> dict[UUID, Beat]:
@@ -151,51 +204,6 @@ async def leases_of(executor: Executor, job_ids: Collection[UUID]) -> dict[UUID,
     """(run token, last seq) of whoever holds each of these jobs; jobs that nobody holds are left out."""
     rows = await executor.fetch(statement("leases_of"), list(job_ids))
     return {row["job_id"]: (row["run_token"], row["last_seq"]) for row in rows}
-
-
-def _ended_data(status: EventKind, attempt: int, outcome: Mapping[str, Any]) -> str:
-    return json_line({"status": status, "attempt": attempt, **outcome}).decode()
-
-
-async def succeed(executor: Executor, lease: Lease, last_seq: int, result: Any) -> bool:
-    """End the job with its result; False where nothing was written: the lease is not ours any more, or somebody wants
-    the job cancelled.
-
-    `last_seq` is where the log is; `result` a JSON value without NUL or lone surrogates.
-    """
-    text = json_line(result)
-    shown = {"result": result}
-    if len(text) > RESULT_IN_EVENT_BYTES:
-        shown = {"result_url": f"/api/ai/jobs/{lease.job_id}/result"}
-    data = _ended_data(EventKind.SUCCEEDED, lease.attempt, shown)
-    row = await executor.fetchrow(
-        statement("end_run"),
-        *(lease.job_id, lease.run_token, last_seq, EventKind.SUCCEEDED.value, data),
-        *(AttemptOutcome.SUCCEEDED.value, text.decode(), None, None, None),
-    )
-    return row is not None
-
-
-async def fail(executor: Executor, lease: Lease, last_seq: int, failure: Failure, outcome: AttemptOutcome) -> bool:
-    """End the job without a result; False where the lease is not ours any more, and then nothing was written."""
-    data = _ended_data(EventKind.FAILED, lease.attempt, {"error": failure.as_json()})
-    row = await executor.fetchrow(
-        statement("end_run"),
-        *(lease.job_id, lease.run_token, last_seq, EventKind.FAILED.value, data),
-        *(outcome.value, None, failure.code, failure.error_class, failure.message),
-    )
-    return row is not None
-
-
-async def end_cancelled(executor: Executor, lease: Lease, last_seq: int, outcome: AttemptOutcome) -> bool:
-    """End the job as cancelled; False where the lease is not ours any more, and then nothing was written."""
-    data = _ended_data(EventKind.CANCELLED, lease.attempt, {})
-    row = await executor.fetchrow(
-        statement("end_run"),
-        *(lease.job_id, lease.run_token, last_seq, EventKind.CANCELLED.value, data),
-        *(outcome.value, None, None, None, None),
-    )
-    return row is not None
 
 
 async def cancels_among(executor: Executor, job_ids: Collection[UUID]) -> dict[UUID, CancelBy]:
@@ -222,11 +230,15 @@ async def put_back(
     *,
     delay_s: float = 0,
     counted: bool = True,
+    idle: bool = False,
 ) -> bool:
-    """End the run and let the job wait for another, at once or after `delay_s`; False where the lease is stale."""
+    """End the run and let the job wait for another, at once or after `delay_s`; False where the lease is stale.
+
+    `idle`: it was handed back and had written nothing.
+    """
     row = await executor.fetchrow(
         statement("put_back"),
-        *(lease.job_id, lease.run_token, last_seq, float(delay_s), reason.value, outcome.value, counted),
+        *(lease.job_id, lease.run_token, last_seq, float(delay_s), reason.value, outcome.value, counted, idle),
     )
     return row is not None
 
@@ -250,13 +262,6 @@ async def lock_expired(executor: Executor, job_id: UUID, run_token: UUID) -> Exp
         on_unknown=row["on_unknown"],
         repeat=row["repeat"],
         has_checkpoint=row["has_checkpoint"],
+        exposure=Exposure(row["max_cost_usd"], row["call_usd"]),
         cancel_by=CancelBy(row["cancel_by"]) if row["cancel_by"] else None,
     )
-
-
-async def expire_unstarted(executor: Executor, limit: int) -> dict[UUID, int]:
-    """Fail the jobs that were not started before their `start_before`; returns their ids and last seqs."""
-    failure = Failure("expired", "expired", "The job was not started before its `start_before`; create it again.")
-    data = _ended_data(EventKind.FAILED, 0, {"error": failure.as_json()})
-    rows = await executor.fetch(statement("expire_unstarted"), limit, data, failure.message)
-    return {row["id"]: row["last_seq"] for row in rows}

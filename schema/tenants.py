@@ -3,13 +3,16 @@
 import hashlib
 import re
 import secrets
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass, fields
 from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from schema.database import Database
 from schema.errors import NameTaken, NoSuchKey, NoSuchTenant, SettingInvalid
+from schema.money import alone_with_the_ledger, rebuild_accounts
 from schema.statements import statement
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -19,12 +22,26 @@ _KEY_PREFIX = "outlive_"
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What a tenant may have: its share of the starts, jobs that wait, and US dollars in all or a month (UTC)."""
+
+    weight: int = 1
+    max_queued: int | None = None
+    quota_usd: Decimal | None = None
+    quota_period: Literal["total", "month"] | None = None
+
+
+_NO_TERMS = Terms()
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """Somebody who has jobs of his own."""
 
     id: UUID
     name: str
     created_at: datetime
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +60,22 @@ def _hash(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
-async def add_tenant(database: Database, name: str) -> Tenant:
+async def add_tenant(database: Database, name: str, terms: Terms = _NO_TERMS) -> Tenant:
     """Make a tenant. Raises SettingInvalid for a name of another form, NameTaken."""
     if not _NAME.fullmatch(name):
         raise SettingInvalid(
             f"{name!r} is no name for a tenant; use up to 63 of a-z, 0-9, '-' and '_', first a letter or digit"
         )
-    if await database.fetchrow(statement("add_tenant"), uuid4(), name) is None:
+    if await database.fetchrow(statement("add_tenant"), uuid4(), name, *astuple(terms)) is None:
         raise NameTaken(name)
     return await find_tenant(database, name)
+
+
+async def set_terms(database: Database, tenant: Tenant, terms: Terms) -> None:
+    """Change what a tenant may have, from the next creation and the next claim on."""
+    async with alone_with_the_ledger(database, tenant.id) as connection:
+        await connection.fetch(statement("set_tenant"), tenant.id, *astuple(terms))
+        await rebuild_accounts(connection, tenant.id)
 
 
 async def find_tenant(database: Database, name: str) -> Tenant:
@@ -59,18 +83,24 @@ async def find_tenant(database: Database, name: str) -> Tenant:
     row = await database.fetchrow(statement("find_tenant"), name)
     if row is None:
         raise NoSuchTenant(name)
-    return Tenant(**row)
+    return _tenant(row)
 
 
 async def get_tenant(database: Database, tenant_id: UUID) -> Tenant | None:
-    """The tenant of this id, if there is one."""
+    """The tenant of this id, if any."""
     row = await database.fetchrow(statement("get_tenant"), tenant_id)
-    return None if row is None else Tenant(**row)
+    return None if row is None else _tenant(row)
 
 
 async def list_tenants(database: Database) -> list[Tenant]:
     """All, by name."""
-    return [Tenant(**row) for row in await database.fetch(statement("list_tenants"))]
+    return [_tenant(row) for row in await database.fetch(statement("list_tenants"))]
+
+
+def _tenant(row: Mapping[str, Any]) -> Tenant:
+    values = dict(row)
+    terms = Terms(*(values.pop(each.name) for each in fields(Terms)))
+    return Tenant(**values, terms=terms)
 
 
 async def add_key(database: Database, tenant: Tenant, label: str = "", *, is_operator: bool = False) -> str:

@@ -1,10 +1,13 @@
 """What a handler has of its run: the log to say things in, and the provider to call."""
 
+from collections.abc import Callable
 from contextlib import aclosing, suppress
+from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
 import anyio
+import anyio.lowlevel
 import stamina
 
 from schema.calls import CallEnd, close_call, open_call
@@ -16,6 +19,7 @@ from schema.json_line import json_line
 from schema.runs import Lease, store_checkpoint
 from schema.text import clean_json, clean_text
 from worker.appender import Appender
+from worker.budget import Budget, estimate_usd
 from worker.external import external_event
 from worker.handlers.kind import Answer, Json
 from worker.log_writer import CHUNK_CHARACTERS, LeaseLost, LogWriter, WriterBroken
@@ -45,6 +49,8 @@ class Context:
         writer: LogWriter,
         provider: Provider | None,
         model: str | None,
+        budget: Budget,
+        on_budget_passed: Callable[[], None],
         checkpoint: Json = None,
     ) -> None:
         self._database = database
@@ -52,9 +58,12 @@ class Context:
         self._writer = writer
         self._provider = provider
         self._model = model
+        self._budget = budget
+        self._on_budget_passed = on_budget_passed
         self._calls = 0
         self._checkpoint = checkpoint
         self.has_spent = False
+        self.has_stored = False
 
     @property
     def _lease(self) -> Lease:
@@ -115,6 +124,7 @@ class Context:
                 if not await store_checkpoint(self._database, self._lease, last_seq, value):
                     raise LeaseLost
         self._checkpoint = value
+        self.has_stored = True
 
     def step_key(self, step: str) -> str:
         """The same in every attempt of this job."""
@@ -124,27 +134,49 @@ class Context:
         """One request on the wire, with its row in the ledger and its pieces in the log. Raises CallFailed."""
         if self._provider is None:
             raise NoProvider
+        await self._check_budget(Decimal(0))
         call = await self._open(self._provider)
         receipt = Receipt()
-        parts: list[str] = []
         try:
-            async with aclosing(self._provider.call(self._model, prompt, receipt)) as pieces:
-                async for raw in pieces:
-                    piece = Piece(clean_text(raw.text), raw.channel)
-                    if piece.channel is None:
-                        parts.append(piece.text)
-                    await self._say(piece)
+            text = await self._follow(self._provider, prompt, receipt)
         finally:
             receipt.abandon()
+            self._budget.book(receipt.cost_usd, may_be_more=receipt.cost_is_lower_bound)
             with suppress(LeaseLost, WriterBroken):
                 await self._close(call, receipt)
         return Answer(
-            text="".join(parts),
+            text=text,
             finish_reason=receipt.finish_reason,
             truncated=receipt.truncated,
             input_tokens=receipt.input_tokens,
             output_tokens=receipt.output_tokens,
         )
+
+    async def _follow(self, provider: Provider, prompt: Prompt, receipt: Receipt) -> str:
+        """Say what comes, as long as the job may pay for it; returns the text."""
+        price = provider.price(self._model)
+        asked = sum(len(message.content) for message in prompt.messages)
+        parts: list[str] = []
+        got = 0
+        async with aclosing(provider.call(self._model, prompt, receipt)) as pieces:
+            async for raw in pieces:
+                piece = Piece(clean_text(raw.text), raw.channel)
+                if piece.channel is None:
+                    parts.append(piece.text)
+                await self._say(piece)
+                got += len(piece.text)
+                if price is not None:
+                    await self._check_budget(estimate_usd(price, asked, got), receipt)
+        return "".join(parts)
+
+    async def _check_budget(self, more_usd: Decimal, receipt: Receipt | None = None) -> None:
+        """Stop the run where its calls, and `more_usd` of the one in flight, cost more than the job may."""
+        if not self._budget.is_passed(more_usd):
+            return
+        if receipt is not None and receipt.cost_usd is None:
+            receipt.price(more_usd, "estimated")
+        self._on_budget_passed()
+        await anyio.lowlevel.checkpoint()
 
     async def _open(self, provider: Provider) -> int:
         """Commit the call's row before anything is sent; returns its number."""

@@ -9,13 +9,15 @@ import structlog
 
 from schema.database import Database
 from schema.drafts import CancelBy
+from schema.endings import Ending
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.hints import HintSender
-from schema.runs import AttemptOutcome, Failure, cancels_among, leases_of, succeed
+from schema.runs import AttemptOutcome, Failure, cancels_among, leases_of
 from worker.appender import Appender
+from worker.ender import Ender
 from worker.leases import LeaseKeeper
 from worker.log_writer import LogWriter, WriterBroken
-from worker.reaper import carry_out
+from worker.reaper import put_again
 from worker.verdicts import Again, Cancelled, Over, Verdict
 
 # A result is worth waiting for a PostgreSQL that restarts; a run that cannot be ended is left to the reaper.
@@ -40,6 +42,7 @@ class Services:
 
     database: Database
     appender: Appender
+    ender: Ender
     keeper: LeaseKeeper
     hints: HintSender
 
@@ -88,11 +91,16 @@ async def _save_once(services: Services, writer: LogWriter, end: End) -> None:
 
 
 async def _write(services: Services, writer: LogWriter, end: End, last_seq: int) -> bool:
+    lease = writer.lease
     match end:
         case Result():
-            return await succeed(services.database, writer.lease, last_seq, end.value)
-        case Again() | Over() | Cancelled():
-            return await carry_out(services.database, writer.lease, last_seq, end)
+            return await services.ender.end(Ending.succeeded(lease, last_seq, end.value))
+        case Over():
+            return await services.ender.end(Ending.failed(lease, last_seq, end.failure, end.outcome))
+        case Cancelled():
+            return await services.ender.end(Ending.cancelled(lease, last_seq, end.outcome))
+        case Again():
+            return await put_again(services.database, lease, last_seq, end)
         case other:
             assert_never(other)
 

@@ -42,6 +42,7 @@ class LogWriter:
         self._text_size = 0
         self._size = 0
         self._has_spoken = False
+        self._began_at = last_seq
         self._error: Exception | None = None
         self._moved = anyio.Event()
 
@@ -54,6 +55,11 @@ class LogWriter:
     def is_empty(self) -> bool:
         """Whether nothing waits and nothing is being committed."""
         return not (self._drafts or self._text or self.in_flight)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether this run has added anything to the log, or is about to."""
+        return self.last_seq > self._began_at or not self.is_empty
 
     @property
     def is_first(self) -> bool:

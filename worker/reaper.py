@@ -4,29 +4,23 @@ It runs in every worker, beside the slots, and any number of them may run at onc
 lock, then locked one by one in the order job, lease, skipping what somebody else is at.
 """
 
+from dataclasses import replace
 from uuid import UUID
 
 import anyio
 import structlog
 
-from schema.calls import attempt_spent, close_open_calls
+from schema.calls import attempt_spent, close_open_calls, exposed
 from schema.database import Database
 from schema.drafts import cancel_requested
+from schema.endings import Ending, end_runs
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.events import Append, append
 from schema.executor import Executor
 from schema.hints import HintSender
-from schema.runs import (
-    ExpiredRun,
-    Lease,
-    end_cancelled,
-    expire_unstarted,
-    fail,
-    list_expired,
-    lock_expired,
-    promote_due,
-    put_back,
-)
+from schema.limits import fit_surplus
+from schema.runs import ExpiredRun, Lease, list_expired, lock_expired, put_back
+from schema.waiting import expire_unstarted, promote_due
 from worker.external import external_event
 from worker.providers.provider import CallOutcome
 from worker.verdicts import Again, Cancelled, Over, Verdict, on_lost
@@ -40,23 +34,25 @@ _FIRST = UUID(int=0)
 log = structlog.get_logger()
 
 
-async def carry_out(executor: Executor, lease: Lease, last_seq: int, verdict: Verdict) -> bool:
-    """Do to the job what was decided, in one commit; False where the lease is stale."""
+async def put_again(executor: Executor, lease: Lease, last_seq: int, again: Again) -> bool:
+    """Let the job wait for another attempt, in one commit; False where the lease is stale."""
+    return await put_back(
+        *(executor, lease, last_seq, again.reason, again.outcome),
+        delay_s=again.delay_s,
+        counted=again.counted,
+        idle=again.idle,
+    )
+
+
+async def _carry_out(executor: Executor, lease: Lease, last_seq: int, verdict: Verdict) -> None:
+    """Do to a job under lock what was decided."""
     match verdict:
         case Again():
-            return await put_back(
-                executor,
-                lease,
-                last_seq,
-                verdict.reason,
-                verdict.outcome,
-                delay_s=verdict.delay_s,
-                counted=verdict.counted,
-            )
+            await put_again(executor, lease, last_seq, verdict)
         case Over():
-            return await fail(executor, lease, last_seq, verdict.failure, verdict.outcome)
+            await end_runs(executor, [Ending.failed(lease, last_seq, verdict.failure, verdict.outcome)])
         case Cancelled():
-            return await end_cancelled(executor, lease, last_seq, verdict.outcome)
+            await end_runs(executor, [Ending.cancelled(lease, last_seq, verdict.outcome)])
 
 
 class Reaper:
@@ -73,7 +69,7 @@ class Reaper:
             await anyio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
-        for task in (self._promote_due, self._expire_unstarted, self._take_back):
+        for task in (self._promote_due, self._expire_unstarted, self._take_back, self._fit_limits):
             try:
                 await task()
             except (DatabaseUnavailable, DatabaseBusy, WriteRefused) as error:
@@ -86,6 +82,10 @@ class Reaper:
     async def _expire_unstarted(self) -> None:
         for job_id, last_seq in (await expire_unstarted(self._database, PAGE)).items():
             self._hints.events(job_id, last_seq)
+
+    async def _fit_limits(self) -> None:
+        if await fit_surplus(self._database):
+            self._hints.work()
 
     async def _take_back(self) -> None:
         after = _FIRST
@@ -105,8 +105,9 @@ class Reaper:
                 return
             last_seq = await self._close_calls(connection, expired)
             spent = await attempt_spent(connection, job_id, expired.lease.attempt)
-            verdict = on_lost(expired, has_spent=spent)
-            await carry_out(connection, expired.lease, last_seq, verdict)
+            exposure = await exposed(connection, job_id, expired.exposure)
+            verdict = on_lost(replace(expired, exposure=exposure), has_spent=spent)
+            await _carry_out(connection, expired.lease, last_seq, verdict)
         log.warning("lease expired", job_id=str(job_id), attempt=expired.lease.attempt, next=type(verdict).__name__)
         self._hints.events(job_id, last_seq + 1)
         if isinstance(verdict, Again):

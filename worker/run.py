@@ -11,6 +11,7 @@
     lease given up     the unknown rule, once PostgreSQL answers again
     handed back        at shutdown, where running it twice is harmless
     cancelled          said in the log at once; the job ends cancelled whatever the handler still had
+    budget passed      the same, but that the job fails
 
 A handler is stopped by cancelling it; what it had open is closed on its way out, and then the end is written.
 """
@@ -26,18 +27,20 @@ import structlog
 from schema.drafts import CancelBy
 from schema.runs import AttemptOutcome, ClaimedRun, NextReason
 from schema.text import clean_json
+from worker.budget import Budget
 from worker.context import Context
 from worker.ending import Result, Services, refused, save
 from worker.handlers.kind import Kind, Repeat
 from worker.log_writer import LeaseLost, WriterBroken
 from worker.providers.provider import CallFailed, Provider
 from worker.verdicts import (
-    Again,
     Cancelled,
     Circumstances,
     Verdict,
+    on_budget,
     on_call_failed,
     on_handler_error,
+    on_released,
     on_transient,
     on_unknown,
 )
@@ -53,6 +56,7 @@ class Stop(Enum):
     HAND_BACK = auto()
     OUT_OF_TIME = auto()
     CANCEL = auto()
+    BUDGET = auto()
 
 
 class Run:
@@ -67,8 +71,10 @@ class Run:
         self._claimed = claimed
         self._kind = kind
         self._writer = services.appender.open(claimed.lease, claimed.last_seq)
+        self._budget = Budget(claimed.exposure)
         self._context = Context(
-            services.database, services.appender, self._writer, provider, claimed.model, claimed.checkpoint
+            *(services.database, services.appender, self._writer, provider, claimed.model),
+            *(self._budget, self._pass_budget, claimed.checkpoint),
         )
         self._scope = anyio.CancelScope()
         self._stop: Stop | None = None
@@ -94,6 +100,12 @@ class Run:
         if self._stop is None and not self._is_ending:
             self._services.appender.say_cancel_requested(self._writer, by)
             self.stop(Stop.CANCEL)
+
+    def _pass_budget(self) -> None:
+        """Its calls cost more than the job may."""
+        if self._stop is None and not self._is_ending:
+            self._services.appender.say_cancel_requested(self._writer, CancelBy.BUDGET)
+            self.stop(Stop.BUDGET)
 
     def stop(self, why: Stop) -> None:
         """Stop the handler; the first reason stands."""
@@ -144,6 +156,9 @@ class Run:
             on_unknown=claimed.on_unknown,
             repeat=self._kind.repeat,
             has_checkpoint=self._context.checkpoint is not None,
+            exposure=self._budget.exposure,
+            throttled_s=claimed.throttled_s,
+            idle_releases=claimed.idle_releases,
         )
 
     def _time_limit(self) -> Verdict:
@@ -158,8 +173,10 @@ class Run:
                 return None
             case Stop.CANCEL:
                 return Cancelled()
+            case Stop.BUDGET:
+                return on_budget(self._budget.exposure)
             case Stop.HAND_BACK:
-                return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
+                return self._released()
             case Stop.LEASE_GIVEN_UP | Stop.OUT_OF_TIME:
                 return self._interrupted()
             case other:
@@ -169,7 +186,11 @@ class Run:
         if self._context.has_spent or self._kind.repeat is Repeat.NEVER:
             now = self._circumstances()
             return on_unknown("interrupted", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
-        return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
+        return self._released()
+
+    def _released(self) -> Verdict:
+        has_written = self._writer.has_written or self._context.has_stored
+        return on_released(self._circumstances(), has_written=has_written)
 
 
 def _failed_call(error: Exception) -> CallFailed | None:

@@ -2,22 +2,25 @@
 
 permanent, refused       over
 transient                again after a backoff, counted
-throttled                again when the provider wishes, not counted
+throttled                again when the provider wishes, not counted, an hour in all
+handed back              again at once, not counted, five times in a row without a word
+budget                   over
 unknown                  the one unknown rule, below
 handler's own error      over: nobody knows what it did
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from schema.runs import AttemptOutcome, ExpiredRun, Failure, NextReason
+from schema.runs import AttemptOutcome, ExpiredRun, Exposure, Failure, NextReason
 from worker.handlers.kind import Repeat
 from worker.providers.provider import ErrorClass, Receipt
 
 BACKOFF_FIRST_SECONDS = 2.0
 BACKOFF_MOST_SECONDS = 300.0
-# Attempts that were not counted, throttled ones above all: with the backoff at its most this is over an hour.
-UNCOUNTED_MOST = 20
+# Both are caps of attempts that do not count, without which such a job would never end; docs/protocol.md 5.
+THROTTLED_MOST_SECONDS = 3600
+IDLE_RELEASES_MOST = 5
 
 # What a person should read instead of the general sentence.
 _PERMANENT = {
@@ -35,6 +38,9 @@ class Circumstances:
     on_unknown: str
     repeat: Repeat
     has_checkpoint: bool
+    exposure: Exposure = field(default_factory=Exposure)
+    throttled_s: int = 0
+    idle_releases: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class Again:
     outcome: AttemptOutcome
     delay_s: float = 0
     counted: bool = True
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +110,31 @@ def on_transient(code: str, now: Circumstances, floor_s: float = 0) -> Verdict:
 def _on_throttled(code: str, now: Circumstances, floor_s: float) -> Verdict:
     if now.repeat is Repeat.NEVER:
         return _unknown_end(code, AttemptOutcome.FAILED)
-    uncounted = now.attempt - now.attempts
-    if uncounted >= UNCOUNTED_MOST:
-        return _exhausted(code, now, AttemptOutcome.FAILED)
-    return Again(NextReason.THROTTLED, AttemptOutcome.FAILED, backoff_s(uncounted + 1, floor_s), counted=False)
+    delay_s = backoff_s(now.attempt - now.attempts + 1, floor_s)
+    if now.throttled_s + delay_s > THROTTLED_MOST_SECONDS:
+        message = (
+            f"The provider would have made this job wait for more than an hour in all, the last time by {code}; "
+            "start it again when the provider takes more."
+        )
+        return Over(Failure(code, "exhausted", message), AttemptOutcome.FAILED)
+    return Again(NextReason.THROTTLED, AttemptOutcome.FAILED, delay_s, counted=False)
+
+
+def on_released(now: Circumstances, *, has_written: bool) -> Verdict:
+    """After a hand-back. A job that workers take and hand back without a word is not handed around for ever."""
+    if not has_written and now.idle_releases >= IDLE_RELEASES_MOST:
+        message = (
+            f"Workers have handed this job back {now.idle_releases + 1} times before it said anything; "
+            "look why they stop so soon, then start it again."
+        )
+        return Over(Failure("released_too_often", "exhausted", message), AttemptOutcome.RELEASED)
+    return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False, idle=not has_written)
 
 
 def on_unknown(code: str, now: Circumstances, outcome: AttemptOutcome, reason: NextReason) -> Verdict:
     """The one unknown rule: something was sent, and nobody can say what became of it."""
     repeatable = now.repeat is Repeat.SAFE or (now.repeat is Repeat.CHECKPOINT and now.has_checkpoint)
+    repeatable = repeatable and now.exposure.allows_another
     if now.repeat is Repeat.NEVER or now.on_unknown == "fail" or (now.on_unknown == "auto" and not repeatable):
         return _unknown_end(code, outcome)
     if now.attempts >= now.max_attempts:
@@ -130,6 +153,7 @@ def on_lost(expired: ExpiredRun, *, has_spent: bool) -> Verdict:
         on_unknown=expired.on_unknown,
         repeat=Repeat(expired.repeat),
         has_checkpoint=expired.has_checkpoint,
+        exposure=expired.exposure,
     )
     if has_spent or now.repeat is Repeat.NEVER:
         return on_unknown("worker_lost", now, AttemptOutcome.LOST, NextReason.LEASE_EXPIRED)
@@ -142,6 +166,15 @@ def on_handler_error() -> Verdict:
     """After an exception of the handler's own: what it did is not known, so it is not done twice."""
     message = "The handler of this kind failed; its worker's log says where."
     return Over(Failure("handler_error", "permanent", message), AttemptOutcome.FAILED)
+
+
+def on_budget(exposure: Exposure) -> Verdict:
+    """After the calls so far have cost more than the job may."""
+    message = (
+        f"The job was stopped: its calls have cost {exposure.spent_usd.normalize():f} US dollars or more, "
+        f"and {exposure.max_cost_usd or 0:f} were allowed; allow more, or ask for less."
+    )
+    return Over(Failure("max_cost_reached", "budget", message), AttemptOutcome.FAILED)
 
 
 def _unknown_end(code: str, outcome: AttemptOutcome) -> Over:

@@ -17,10 +17,12 @@ from schema.database import Database
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
 from schema.hints import CANCEL_CHANNEL, WORK_CHANNEL, HintSender, decode_hints, short_id
 from schema.kinds import JobKind, forget_worker, register_kind, see_worker
+from schema.limits import set_limit
 from schema.listener import Listener
 from schema.partitions import make_partitions
-from schema.runs import ClaimedRun, cancels_among, claim
+from schema.runs import Ask, Claimed, ClaimedRun, cancels_among, claim
 from worker.appender import Appender
+from worker.ender import Ender
 from worker.ending import Services
 from worker.handlers.registry import Registry
 from worker.leases import LeaseKeeper
@@ -28,6 +30,7 @@ from worker.providers.catalog import Catalog
 from worker.reaper import Reaper
 from worker.run import Run, Stop
 from worker.settings import WorkerSettings
+from worker.turns import Turns
 
 # Behind every hint; docs/protocol.md 5 promises that a worker looks after 2 s without one.
 POLL_SECONDS = 2.0
@@ -35,7 +38,10 @@ POLL_SECONDS = 2.0
 CANCEL_POLL_SECONDS = 1.5
 # One claim is one commit; past some dozens a larger one gains nothing and holds its rows longer.
 CLAIM_MOST = 50
-# jobs_seen counts a worker as gone after 60 s.
+# Others were at all that was left: ask again, but not for as long as somebody holds on to a row.
+IN_VAIN_MOST = 3
+NOTHING = Claimed((), (), more=False)
+# The view of jobs counts a worker as gone after 60 s.
 PRESENCE_SECONDS = 15.0
 # Partitions are made weeks ahead.
 PARTITIONS_SECONDS = 3600.0
@@ -58,7 +64,9 @@ class Worker:
         self._hints = HintSender(database)
         self._appender = Appender(database, self._hints)
         self._keeper = LeaseKeeper(database, settings.lease_s)
-        self._services = Services(database, self._appender, self._keeper, self._hints)
+        self._ender = Ender(database)
+        self._services = Services(database, self._appender, self._ender, self._keeper, self._hints)
+        self._turns = Turns()
         self._kinds = [kind.name for kind in registry]
         self._runs: set[Run] = set()
         self._wake = anyio.Event()
@@ -89,7 +97,7 @@ class Worker:
         await self._register()
         async with anyio.create_task_group() as side:
             for task in (
-                *(self._hints.run, self._appender.run, self._keeper.run, listener.run),
+                *(self._hints.run, self._appender.run, self._ender.run, self._keeper.run, listener.run),
                 *(Reaper(self._database, self._hints).run, self._stay_seen, self._keep_partitions),
                 self._look_for_cancels,
             ):
@@ -116,33 +124,47 @@ class Worker:
                     default_provider=provider,
                     default_model=model,
                     choices=self._catalog.choices_for(kind),
+                    price_usd=kind.price_usd,
+                    max_cost_usd=kind.max_cost_usd,
+                    calls=kind.calls,
+                    prices=self._catalog.prices_for(kind),
                 ),
             )
-        await see_worker(self._database, self._settings.name, self._kinds)
+        for provider_name, most in self._catalog.limits.items():
+            await set_limit(self._database, f"provider:{provider_name}", most, by_operator=False)
+        await self._say_present()
+
+    async def _say_present(self) -> None:
+        await see_worker(self._database, self._settings.name, self._kinds, self._catalog.names)
 
     async def _claim_until_drained(self, runs: TaskGroup) -> None:
+        in_vain = 0
         while not self._draining:
             wake = self._wake
             wanted = min(CLAIM_MOST, self._settings.concurrency - len(self._runs))
-            if wanted and await self._claim(runs, wanted) == wanted:
+            claimed = await self._claim(runs, wanted) if wanted else NOTHING
+            in_vain = 0 if claimed.runs else in_vain + 1
+            if wanted and (len(claimed.runs) == wanted or (claimed.more and in_vain <= IN_VAIN_MOST)):
                 continue
             with anyio.move_on_after(POLL_SECONDS):
                 await wake.wait()
 
-    async def _claim(self, runs: TaskGroup, wanted: int) -> int:
-        """Take up to `wanted` jobs and start them; returns how many."""
+    async def _claim(self, runs: TaskGroup, wanted: int) -> Claimed:
+        """Take up to `wanted` jobs and start them."""
         asked_at = anyio.current_time()
+        ask = Ask(
+            *(self._settings.name, self._kinds, self._catalog.names, wanted, self._settings.lease_s),
+            *(self._turns.virtual_now, self._turns.tags),
+        )
         try:
-            claimed = await claim(
-                *(self._database, self._settings.name, self._kinds, self._catalog.names),
-                *(wanted, self._settings.lease_s),
-            )
+            claimed = await claim(self._database, ask)
         except (DatabaseUnavailable, DatabaseBusy, WriteRefused) as error:
             log.warning("claim failed", error=str(error))
-            return 0
-        for each in claimed:
+            return NOTHING
+        self._turns.took(claimed.turns)
+        for each in claimed.runs:
             self._start(runs, each, self._keeper.first_deadline(asked_at))
-        return len(claimed)
+        return claimed
 
     def _start(self, runs: TaskGroup, claimed: ClaimedRun, held_until: float) -> None:
         provider = None if claimed.provider is None else self._catalog.provider(claimed.provider)
@@ -217,7 +239,7 @@ class Worker:
         while True:
             await anyio.sleep(PRESENCE_SECONDS)
             try:
-                await see_worker(self._database, self._settings.name, self._kinds)
+                await self._say_present()
             except (DatabaseUnavailable, DatabaseBusy) as error:
                 log.warning("presence not noted", error=str(error))
 

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from gateway.auth import authenticate
 from gateway.gateway import gateway_of
+from gateway.job_view import usd
 from gateway.negotiation import check_accepts_json, json_answer
 from gateway.queries import read_query
 from schema.kinds import JobKind
@@ -28,7 +29,7 @@ async def _list(request: Request) -> Response:
 
 
 def _view(kind: JobKind) -> dict[str, Any]:
-    """Prices come with money."""
+    """Money in US dollars; the prices are a million tokens', under the provider and the model, as far as known."""
     return {
         "kind": kind.kind,
         "version": kind.version,
@@ -39,5 +40,7 @@ def _view(kind: JobKind) -> dict[str, Any]:
         "time_limit_seconds": kind.time_limit_s,
         "defaults": {"provider": kind.default_provider, "model": kind.default_model, "max_attempts": 3},
         "providers": {name: list(models) for name, models in kind.choices.items()},
-        "price_usd": None,
+        "price_usd": None if kind.price_usd is None else usd(kind.price_usd),
+        "max_cost_usd": None if kind.max_cost_usd is None else usd(kind.max_cost_usd),
+        "prices": kind.prices,
     }

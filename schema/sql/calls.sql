@@ -36,6 +36,12 @@ SELECT EXISTS (
     WHERE job_id = $1 AND attempt = $2 AND outcome NOT IN ('failed', 'cancelled')
 ) AS spent
 
+-- name: exposure
+-- What is known of the cost of a job's calls, and how many of them may cost more than is known. $1 job_id
+SELECT coalesce(sum(cost_usd), 0) AS spent_usd,
+    count(*) FILTER (WHERE cost_usd IS NULL OR cost_is_lower_bound) AS unknown_calls
+FROM outlive.provider_calls WHERE job_id = $1
+
 -- name: list_calls
 -- $1 job_id
 SELECT attempt, call, provider, model, provider_request_id, started_at, sent_at, first_chunk_at, finished_at, outcome,

@@ -1,5 +1,5 @@
 What the holder of a lease does with its run, and what is done when a holder is gone.
-Lock order: ai_jobs, job_leases, then the rest; several rows of one table by id.
+Lock order: ai_jobs, job_leases, permits, quota_reservations, quota_accounts; several rows of one table by id.
 
 -- name: promote_due
 -- Scheduled jobs whose time has come. $1 how many at most
@@ -10,36 +10,10 @@ WITH due AS MATERIALIZED (
 UPDATE outlive.ai_jobs j SET status = 'queued' FROM due WHERE j.id = due.id RETURNING j.id
 
 -- name: claim
--- Take jobs: lease, attempt and `attempt` event in one commit. `start_before` bounds the first start only: a later
--- attempt that it kept from being taken would wait for ever. MATERIALIZED, or the planner may run the locking
--- part once per row and take more than $5. $1 worker, $2 lease in seconds, $3 kinds, $4 providers, $5 how many
-WITH ready AS MATERIALIZED (
-    SELECT id FROM outlive.ai_jobs
-    WHERE status = 'queued' AND kind = ANY($3) AND (provider IS NULL OR provider = ANY($4))
-        AND attempts < max_attempts AND (start_before IS NULL OR start_before > now() OR attempt > 0)
-    ORDER BY priority DESC, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED
-), taken AS (
-    UPDATE outlive.ai_jobs j
-    SET status = 'running', attempt = attempt + 1, attempts = attempts + 1, last_seq = last_seq + 1,
-        started_at = coalesce(started_at, now())
-    FROM ready WHERE j.id = ready.id
-    RETURNING j.*, gen_random_uuid() AS run_token
-), lease AS (
-    INSERT INTO outlive.job_leases (job_id, run_token, attempt, worker, lease_until, last_seq)
-    SELECT id, run_token, attempt, $1, clock_timestamp() + make_interval(secs => $2), last_seq FROM taken
-), begun AS (
-    INSERT INTO outlive.job_attempts (job_id, attempt, worker, run_token)
-    SELECT id, attempt, $1, run_token FROM taken
-), event AS (
-    INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
-    SELECT id, last_seq, 'attempt', attempt,
-        jsonb_build_object('attempt', attempt, 'resumes_after', resumes_after, 'reason', next_reason)
-    FROM taken
-)
-SELECT t.id AS job_id, t.run_token, t.attempt, t.attempts, t.max_attempts, t.kind, t.provider, t.model,
-    t.on_unknown, t.last_seq, t.traceparent, c.input, c.checkpoint
-FROM taken t JOIN outlive.job_contents c ON c.job_id = t.id
-ORDER BY t.priority DESC, t.run_at, t.id
+-- Take jobs; migration 0003 says how. A row without a job_id: others were at what is left, ask again.
+-- $1 worker, $2 lease in seconds, $3 kinds, $4 providers, $5 how many, $6 the lowest start tag that a tenant can have,
+-- $7 tenant_ids with $8 start tags above it
+SELECT * FROM outlive.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: heartbeat
 -- Prolong the leases of one worker's runs. A locked row is skipped, never waited for: `renewed` is false then and
@@ -68,7 +42,7 @@ SELECT job_id, run_token, last_seq FROM outlive.job_leases WHERE job_id = ANY($1
 -- A run whose lease ran out, still so under both locks; no row where somebody is at it.
 -- $1 job_id, $2 run_token
 WITH job AS MATERIALIZED (
-    SELECT id, attempts, max_attempts, on_unknown, kind,
+    SELECT id, attempts, max_attempts, on_unknown, kind, max_cost_usd, call_usd,
         CASE WHEN cancel_requested_at IS NOT NULL THEN coalesce(cancel_by, 'user') END AS cancel_by
     FROM outlive.ai_jobs
     WHERE id = $1 AND status = 'running' FOR UPDATE SKIP LOCKED
@@ -92,48 +66,71 @@ SELECT id, coalesce(cancel_by, 'user') AS cancel_by FROM outlive.ai_jobs WHERE i
 SELECT job_id, run_token FROM outlive.job_leases
 WHERE lease_until < clock_timestamp() AND job_id > $1 ORDER BY job_id LIMIT $2
 
--- name: end_run
--- The one end of a job that runs: terminal event, status, result, attempt and lease in one commit; a call that is open
--- still was never confirmed as closed. No row comes back where the token is stale, the log is not where the caller
--- thinks, or somebody wants the job cancelled and this is another end.
--- $1 job_id, $2 run_token, $3 last seq, $4 status = kind of the event, $5 its data, $6 outcome of the attempt,
--- $7 result, $8 error code, $9 error class, $10 error message
-WITH job AS MATERIALIZED (
-    SELECT id FROM outlive.ai_jobs
-    WHERE id = $1 AND status = 'running' AND (cancel_requested_at IS NULL OR $4 = 'cancelled') FOR UPDATE
+-- name: hold_run
+-- Waits for whoever is at the job or its lease, so that end_runs does not skip it. $1 job_id
+WITH job AS MATERIALIZED (SELECT id FROM outlive.ai_jobs WHERE id = $1 FOR UPDATE)
+SELECT l.job_id FROM outlive.job_leases l JOIN job ON job.id = l.job_id FOR UPDATE OF l
+
+-- name: end_runs
+-- The one end of jobs that run: terminal event, status, result, attempt, lease and permits in one commit, and the money
+-- by the trigger on the status. A call that is open still was never confirmed as closed. A job does not come back where
+-- its token is stale, its log is not where the caller thinks, somebody wants it cancelled and this is another end, or its
+-- row or its lease is locked: one that is does not delay the others.
+-- $1 job_ids, $2 run_tokens, $3 last seqs, $4 statuses = kinds of the events, $5 their data, $6 outcomes of the attempts,
+-- $7 results, $8 error codes, $9 error classes, $10 error messages
+WITH ending AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::text[])
+        AS e(job_id, run_token, last_seq, status, data, outcome, result, error_code, error_class, error_message)
+), job AS MATERIALIZED (
+    SELECT j.id FROM outlive.ai_jobs j JOIN ending e ON e.job_id = j.id
+    WHERE j.status = 'running' AND (j.cancel_requested_at IS NULL OR e.status = 'cancelled')
+    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
+), held AS MATERIALIZED (
+    SELECT l.job_id FROM outlive.job_leases l JOIN job ON job.id = l.job_id JOIN ending e ON e.job_id = l.job_id
+    WHERE l.run_token = e.run_token AND l.last_seq = e.last_seq
+    ORDER BY l.job_id FOR UPDATE OF l SKIP LOCKED
 ), lease AS (
-    DELETE FROM outlive.job_leases l USING job
-    WHERE l.job_id = job.id AND l.run_token = $2 AND l.last_seq = $3
-    RETURNING l.job_id, l.attempt, l.last_seq + 1 AS seq
+    DELETE FROM outlive.job_leases l USING held, ending e WHERE l.job_id = held.job_id AND e.job_id = l.job_id
+    RETURNING e.*, l.attempt, l.last_seq + 1 AS seq, l.scopes, l.slots
 ), event AS (
     INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
-    SELECT job_id, seq, $4::text::outlive.event_kind, attempt, $5 FROM lease
+    SELECT job_id, seq, status::outlive.event_kind, attempt, data FROM lease
 ), closed AS (
-    UPDATE outlive.job_attempts a SET outcome = $6, finished_at = now()
+    UPDATE outlive.job_attempts a SET outcome = lease.outcome, finished_at = now()
     FROM lease WHERE a.job_id = lease.job_id AND a.attempt = lease.attempt
 ), calls AS (
     UPDATE outlive.provider_calls p SET outcome = 'unknown', error_class = 'unknown', error_code = 'not_confirmed',
         finished_at = now()
     FROM lease WHERE p.job_id = lease.job_id AND p.attempt = lease.attempt AND p.outcome = 'running'
 ), content AS (
-    UPDATE outlive.job_contents c SET result = $7, error_message = $10 FROM lease WHERE c.job_id = lease.job_id
+    UPDATE outlive.job_contents c SET result = lease.result::json, error_message = lease.error_message
+    FROM lease WHERE c.job_id = lease.job_id AND (lease.result IS NOT NULL OR lease.error_message IS NOT NULL)
+), permit AS MATERIALIZED (
+    SELECT p.scope, p.slot, lease.run_token FROM outlive.permits p
+    JOIN (lease CROSS JOIN LATERAL unnest(lease.scopes, lease.slots) AS h(scope, slot)) USING (scope, slot)
+    ORDER BY p.scope, p.slot FOR UPDATE OF p
+), given_back AS (
+    UPDATE outlive.permits p SET holder = NULL FROM permit h
+    WHERE p.scope = h.scope AND p.slot = h.slot AND p.holder = h.run_token
 )
 UPDATE outlive.ai_jobs j
-SET status = $4::text::outlive.job_status, last_seq = lease.seq, finished_at = now(),
-    ended_xid = pg_current_xact_id(), error_code = $8, error_class = $9
-FROM lease WHERE j.id = lease.job_id RETURNING lease.seq
+SET status = lease.status::outlive.job_status, last_seq = lease.seq, finished_at = now(),
+    ended_xid = pg_current_xact_id(), error_code = lease.error_code, error_class = lease.error_class
+FROM lease WHERE j.id = lease.job_id RETURNING j.id
 
 -- name: put_back
 -- The run ends and the job does not: it waits again, at once or for its time. No row comes back where the token is
--- stale, or somebody wants the job cancelled. $1 job_id, $2 run_token, $3 last seq, $4 seconds to wait, 0 = none, $5 reason of the next attempt,
--- $6 outcome of this one, $7 whether it counts
+-- stale, or somebody wants the job cancelled.
+-- $1 job_id, $2 run_token, $3 last seq, $4 seconds to wait, 0 = none, $5 reason of the next attempt, $6 outcome of this
+-- one, $7 whether it counts, $8 whether it was handed back and had written nothing
 WITH job AS MATERIALIZED (
     SELECT id FROM outlive.ai_jobs
     WHERE id = $1 AND status = 'running' AND cancel_requested_at IS NULL FOR UPDATE
 ), lease AS (
     DELETE FROM outlive.job_leases l USING job
     WHERE l.job_id = job.id AND l.run_token = $2 AND l.last_seq = $3
-    RETURNING l.job_id, l.attempt, l.last_seq, now() + make_interval(secs => $4) AS run_at
+    RETURNING l.job_id, l.run_token, l.attempt, l.last_seq, l.scopes, l.slots, now() + make_interval(secs => $4) AS run_at
 ), event AS (
     INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
     SELECT job_id, last_seq + 1, 'status', attempt, jsonb_build_object('status', 'scheduled',
@@ -146,12 +143,21 @@ WITH job AS MATERIALIZED (
     UPDATE outlive.provider_calls p SET outcome = 'unknown', error_class = 'unknown', error_code = 'not_confirmed',
         finished_at = now()
     FROM lease WHERE p.job_id = lease.job_id AND p.attempt = lease.attempt AND p.outcome = 'running'
+), permit AS MATERIALIZED (
+    SELECT p.scope, p.slot, lease.run_token FROM outlive.permits p
+    JOIN (lease CROSS JOIN LATERAL unnest(lease.scopes, lease.slots) AS h(scope, slot)) USING (scope, slot)
+    ORDER BY p.scope, p.slot FOR UPDATE OF p
+), given_back AS (
+    UPDATE outlive.permits p SET holder = NULL FROM permit h
+    WHERE p.scope = h.scope AND p.slot = h.slot AND p.holder = h.run_token
 )
 UPDATE outlive.ai_jobs j
 SET status = CASE WHEN $4 > 0 THEN 'scheduled' ELSE 'queued' END::outlive.job_status,
     last_seq = lease.last_seq + CASE WHEN $4 > 0 THEN 1 ELSE 0 END,
     run_at = CASE WHEN $4 > 0 THEN lease.run_at ELSE j.run_at END,
-    attempts = j.attempts - CASE WHEN $7 THEN 0 ELSE 1 END, next_reason = $5
+    attempts = j.attempts - CASE WHEN $7 THEN 0 ELSE 1 END, next_reason = $5,
+    idle_releases = CASE WHEN $8 THEN j.idle_releases + 1 ELSE 0 END,
+    throttled_s = j.throttled_s + CASE WHEN $5 = 'throttled' THEN ceil($4)::integer ELSE 0 END
 FROM lease WHERE j.id = lease.job_id RETURNING j.last_seq
 
 -- name: store_checkpoint
@@ -160,10 +166,13 @@ FROM lease WHERE j.id = lease.job_id RETURNING j.last_seq
 WITH job AS MATERIALIZED (
     SELECT id FROM outlive.ai_jobs WHERE id = $1 AND status = 'running' FOR UPDATE
 ), lease AS MATERIALIZED (
-    SELECT l.job_id FROM outlive.job_leases l JOIN job ON job.id = l.job_id
+    SELECT l.job_id, l.attempt FROM outlive.job_leases l JOIN job ON job.id = l.job_id
     WHERE l.run_token = $2 AND l.last_seq = $3 FOR NO KEY UPDATE OF l
 ), content AS (
     UPDATE outlive.job_contents c SET checkpoint = $4 FROM lease WHERE c.job_id = lease.job_id
+), calls AS (
+    UPDATE outlive.provider_calls p SET kept = true
+    FROM lease WHERE p.job_id = lease.job_id AND p.attempt = lease.attempt AND p.outcome = 'succeeded' AND NOT p.kept
 )
 UPDATE outlive.ai_jobs j SET resumes_after = $3 FROM lease WHERE j.id = lease.job_id RETURNING j.id
 

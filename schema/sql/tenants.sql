@@ -1,20 +1,28 @@
 Tenants and their API keys.
 
 -- name: add_tenant
--- No row comes back where the name is taken. $1 id, $2 name
-INSERT INTO outlive.tenants (id, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING id
+-- No row comes back where the name is taken. $1 id, $2 name, $3 weight, $4 max_queued, $5 quota_usd, $6 quota_period
+INSERT INTO outlive.tenants (id, name, weight, max_queued, quota_usd, quota_period) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (name) DO NOTHING RETURNING id
+
+-- name: set_tenant
+-- $1 id, $2 weight, $3 max_queued, $4 quota_usd, $5 quota_period
+UPDATE outlive.tenants SET weight = $2, max_queued = $3, quota_usd = $4, quota_period = $5 WHERE id = $1
 
 -- name: list_tenants
 -- By name.
-SELECT id, name, created_at FROM outlive.tenants ORDER BY name
+SELECT id, name, created_at, weight, max_queued, quota_usd, quota_period
+FROM outlive.tenants ORDER BY name
 
 -- name: find_tenant
 -- $1 name
-SELECT id, name, created_at FROM outlive.tenants WHERE name = $1
+SELECT id, name, created_at, weight, max_queued, quota_usd, quota_period
+FROM outlive.tenants WHERE name = $1
 
 -- name: get_tenant
 -- $1 id
-SELECT id, name, created_at FROM outlive.tenants WHERE id = $1
+SELECT id, name, created_at, weight, max_queued, quota_usd, quota_period
+FROM outlive.tenants WHERE id = $1
 
 -- name: add_key
 -- $1 id, $2 tenant_id, $3 sha256, $4 label, $5 is_operator

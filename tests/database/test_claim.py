@@ -10,7 +10,8 @@ import pytest
 
 from schema.database import Database
 from schema.job_ids import JobId
-from schema.runs import AttemptOutcome, NextReason, claim, expire_unstarted, promote_due, put_back
+from schema.runs import Ask, AttemptOutcome, NextReason, claim, put_back
+from schema.waiting import expire_unstarted, promote_due
 from tests.support.jobs import (
     KIND,
     a_tenant,
@@ -32,7 +33,7 @@ def _ago(seconds: float) -> datetime:
 
 
 async def _claim_ids(database: Database, limit: int = 100, providers: tuple[str, ...] = ()) -> list[UUID]:
-    return [run.lease.job_id for run in await claim(database, "w", [KIND], providers, limit, 60)]
+    return [run.lease.job_id for run in (await claim(database, Ask("w", [KIND], providers, limit, 60))).runs]
 
 
 async def test_ten_claimers_at_once_take_no_job_twice(database_url: str) -> None:
@@ -76,7 +77,7 @@ async def test_a_claim_that_is_rolled_back_leaves_the_job_as_it_was(database: Da
     job_id = await queued(database)
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the transaction is one thing
         async with database.transaction() as connection:
-            assert len(await claim(connection, "w", [KIND], [], 1, 60)) == 1
+            assert len((await claim(connection, Ask("w", [KIND], [], 1, 60))).runs) == 1
             raise ZeroDivisionError
     assert await lease_row(database, job_id) is None
     assert len(await check_log(database, job_id)) == 1
@@ -191,22 +192,3 @@ async def test_a_role_s_own_isolation_does_not_break_claims(database_url: str, l
             for _ in range(8):
                 tasks.start_soon(claimer)
         assert len(taken) == len(set(taken)) == 30
-
-
-async def test_the_hot_query_walks_its_index(database: Database) -> None:
-    """A claim among 20,000 ended jobs reads the partial index and nothing else of the table."""
-    await database.execute("SET enable_seqscan = on")
-    tenant = await a_tenant(database)
-    await database.execute(
-        "INSERT INTO outlive.ai_jobs (id, tenant_id, idempotency_key, request_hash, kind, status, max_attempts,"
-        " last_seq, run_at, finished_at) SELECT gen_random_uuid(), $1, n::text, decode(repeat('00', 32), 'hex'),"
-        " 'write', 'succeeded', 1, 1, now(), now() FROM generate_series(1, 20000) AS n",
-        tenant,
-    )
-    await database.execute("ANALYZE outlive.ai_jobs")
-    plan = await database.fetch(
-        "EXPLAIN SELECT id FROM outlive.ai_jobs WHERE status = 'queued' AND kind = ANY($1)"
-        " AND attempts < max_attempts ORDER BY priority DESC, run_at, id LIMIT 5 FOR UPDATE SKIP LOCKED",
-        [KIND],
-    )
-    assert any("ai_jobs_ready" in row[0] for row in plan), plan

@@ -8,10 +8,11 @@ import anyio
 import orjson
 import pytest
 
+from schema.creation import create_job
 from schema.database import Database
 from schema.errors import WriteRefused
 from schema.job_ids import JobId
-from schema.jobs import JobStatus, Reach, create_job, find_by_key, get_job, list_jobs
+from schema.jobs import JobStatus, Reach, find_by_key, get_job, list_jobs
 from tests.support.jobs import a_job, a_tenant, check_log, connected, job_row, locked, log_of, opened, queued
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,9 @@ import pytest
 
 from schema.calls import open_call
 from schema.database import Database
+from schema.endings import Ending, end_run
 from schema.events import Append, append
-from schema.runs import AttemptOutcome, ClaimedRun, Failure, NextReason, fail, heartbeat, put_back, succeed
+from schema.runs import AttemptOutcome, ClaimedRun, Failure, NextReason, heartbeat, put_back
 from schema.statements import statement
 from tests.support.jobs import (
     call_rows,
@@ -170,8 +171,8 @@ async def test_every_write_of_a_stale_run_is_refused(database: Database) -> None
     old, seq = run.lease, owner.last_seq
     assert await append(database, [says(run, seq, "stale")]) == set()
     assert not await open_call(database, old, 1, "p", None)
-    assert not await succeed(database, old, seq, "stale")
-    assert not await fail(database, old, seq, _FAILURE, AttemptOutcome.FAILED)
+    assert not await end_run(database, Ending.succeeded(old, seq, "stale"))
+    assert not await end_run(database, Ending.failed(old, seq, _FAILURE, AttemptOutcome.FAILED))
     assert not await put_back(database, old, seq, NextReason.RELEASED, AttemptOutcome.RELEASED)
     beat = (await heartbeat(database, [old], 60))[old.job_id]
     assert beat.lost
@@ -184,10 +185,10 @@ async def test_every_write_of_a_stale_run_is_refused(database: Database) -> None
 async def test_nothing_is_written_after_the_end(database: Database) -> None:
     """Terminal is for ever, for the very run that wrote it too."""
     run = await running(database)
-    assert await succeed(database, run.lease, 2, "done")
+    assert await end_run(database, Ending.succeeded(run.lease, 2, "done"))
     assert await append(database, [says(run, 3, "late")]) == set()
     assert not await open_call(database, run.lease, 1, "p", None)
-    assert not await fail(database, run.lease, 3, _FAILURE, AttemptOutcome.FAILED)
+    assert not await end_run(database, Ending.failed(run.lease, 3, _FAILURE, AttemptOutcome.FAILED))
     assert not await put_back(database, run.lease, 3, NextReason.RELEASED, AttemptOutcome.RELEASED)
     assert len(await check_log(database, run.lease.job_id)) == 3
 
@@ -196,7 +197,7 @@ async def test_nothing_is_written_after_the_end(database: Database) -> None:
 async def test_a_run_that_counts_wrong_writes_nothing(database: Database, base_seq: int) -> None:
     run = await running(database)
     assert await append(database, [says(run, base_seq, "x")]) == set()
-    assert not await succeed(database, run.lease, base_seq, "x")
+    assert not await end_run(database, Ending.succeeded(run.lease, base_seq, "x"))
     assert len(await check_log(database, run.lease.job_id)) == 2
 
 
@@ -243,7 +244,7 @@ async def test_many_appends_at_once_of_one_place_write_one(database: Database) -
 async def test_a_second_end_is_refused_by_the_tables_too(database: Database) -> None:
     """Invariant 4 does not hang on the statements alone: a unique index guards it."""
     run = await running(database)
-    assert await succeed(database, run.lease, 2, "done")
+    assert await end_run(database, Ending.succeeded(run.lease, 2, "done"))
     again = "INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data) VALUES ($1, 4, $2, 1, '{}')"
     for kind in ("succeeded", "failed", "cancelled"):
         with pytest.raises(Exception, match="23505"):

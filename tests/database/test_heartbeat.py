@@ -6,7 +6,8 @@ import anyio
 import pytest
 
 from schema.database import Database
-from schema.runs import AttemptOutcome, Beat, NextReason, heartbeat, lock_expired, put_back, succeed
+from schema.endings import Ending, end_run
+from schema.runs import AttemptOutcome, Beat, NextReason, heartbeat, lock_expired, put_back
 from tests.support.jobs import expire, lease_row, locked, running
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +19,7 @@ _LOCK = "SELECT 1 FROM outlive.job_leases WHERE job_id = $1 FOR UPDATE"
 async def test_each_run_is_told_by_itself(database: Database, database_url: str) -> None:
     """One statement for a whole worker; a locked row is skipped, and is not lost."""
     good, ended, taken, held = [await running(database) for _ in range(4)]
-    assert await succeed(database, ended.lease, 2, "x")
+    assert await end_run(database, Ending.succeeded(ended.lease, 2, "x"))
     assert await put_back(database, taken.lease, 2, NextReason.LEASE_EXPIRED, AttemptOutcome.LOST)
     leases = [run.lease for run in (good, ended, taken, held)]
     async with locked(database_url, _LOCK, held.lease.job_id):

@@ -9,11 +9,13 @@ import anyio
 import pytest
 
 from schema.database import Database
+from schema.endings import Ending, end_run
 from schema.job_ids import JobId
 from schema.jobs import JobStatus, Reach, cancel_job
 from schema.outcomes import FIRST, Outcome, OutcomeCursor, outcomes_after
-from schema.runs import AttemptOutcome, Failure, end_cancelled, expire_unstarted, fail, succeed
+from schema.runs import AttemptOutcome, Failure
 from schema.statements import statement
+from schema.waiting import expire_unstarted
 from tests.support.jobs import a_tenant, connected, queued, running
 from tests.support.waiting import until
 
@@ -47,9 +49,11 @@ async def cancelled(database: Database, tenant_id: UUID) -> JobId:
 async def test_every_way_to_end_is_an_outcome(database: Database) -> None:
     tenant_id = await a_tenant(database)
     one, two, three = [(await running(database, tenant_id=tenant_id)).lease for _ in range(3)]
-    assert await succeed(database, one, 2, {"a": 1})
-    assert await fail(database, two, 2, Failure("bad", "permanent", "It is."), AttemptOutcome.FAILED)
-    assert await end_cancelled(database, three, 2, AttemptOutcome.CANCELLED)
+    assert await end_run(database, Ending.succeeded(one, 2, {"a": 1}))
+    assert await end_run(
+        database, Ending.failed(two, 2, Failure("bad", "permanent", "It is."), AttemptOutcome.FAILED)
+    )
+    assert await end_run(database, Ending.cancelled(three, 2, AttemptOutcome.CANCELLED))
     four = await cancelled(database, tenant_id)
     five = await queued(database, tenant_id=tenant_id, user_id="ann", metadata_json='{"order": 7}')
     await database.execute("UPDATE outlive.ai_jobs SET start_before = now() WHERE id = $1", five)

@@ -14,21 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schema.database import Database
+from schema.endings import Ending, end_run
 from schema.events import append
 from schema.hints import HintSender
 from schema.jobs import JobStatus
-from schema.runs import (
-    AttemptOutcome,
-    ClaimedRun,
-    Failure,
-    NextReason,
-    claim,
-    fail,
-    heartbeat,
-    promote_due,
-    put_back,
-    succeed,
-)
+from schema.runs import Ask, AttemptOutcome, ClaimedRun, Failure, NextReason, claim, heartbeat, put_back
+from schema.waiting import promote_due
 from tests.support.jobs import a_tenant, attempt_rows, check_log, expire, job_row, queued, register, says
 from worker.reaper import Reaper
 
@@ -56,7 +47,7 @@ class History:
         await self.check()
 
     async def claim(self, _: int) -> None:
-        got = await claim(self.database, "w", [self.kind], [], 5, 60)
+        got = (await claim(self.database, Ask("w", [self.kind], [], 5, 60))).runs
         if got:
             assert not self.live
             assert self.ended is None
@@ -79,20 +70,22 @@ class History:
             return
         run = old[pick % len(old)]
         assert await append(self.database, [says(run, self.seq, "stale")]) == set()
-        assert not await succeed(self.database, run.lease, self.seq, "stale")
-        assert not await fail(self.database, run.lease, self.seq, _FAILURE, AttemptOutcome.FAILED)
+        assert not await end_run(self.database, Ending.succeeded(run.lease, self.seq, "stale"))
+        assert not await end_run(self.database, Ending.failed(run.lease, self.seq, _FAILURE, AttemptOutcome.FAILED))
         assert not await put_back(
             self.database, run.lease, self.seq, NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False
         )
 
     async def succeed(self, _: int) -> None:
         if self.runs:
-            done = await succeed(self.database, self.runs[-1].lease, self.seq, {"text": "x"})
+            done = await end_run(self.database, Ending.succeeded(self.runs[-1].lease, self.seq, {"text": "x"}))
             self._over(JobStatus.SUCCEEDED, done=done)
 
     async def fail(self, _: int) -> None:
         if self.runs:
-            done = await fail(self.database, self.runs[-1].lease, self.seq, _FAILURE, AttemptOutcome.FAILED)
+            done = await end_run(
+                self.database, Ending.failed(self.runs[-1].lease, self.seq, _FAILURE, AttemptOutcome.FAILED)
+            )
             self._over(JobStatus.FAILED, done=done)
 
     def _over(self, status: JobStatus, *, done: bool) -> None:

@@ -19,8 +19,9 @@ from gateway.tails import TAIL_BYTES, Block, Tail
 from gateway.wheel import Pulse
 from schema import events
 from schema.database import Database
+from schema.endings import Ending, end_run
 from schema.events import Event, append
-from schema.runs import ClaimedRun, succeed
+from schema.runs import ClaimedRun
 from tests.support.jobs import grow, opened, running, says
 from tests.support.proxy import proxy_to
 from tests.support.streams import NEVER_S, Stream, a_reader, tailing, turning
@@ -32,7 +33,7 @@ Hook = Callable[[], Awaitable[None]]
 
 
 async def _finish(database: Database, run: ClaimedRun, seq: int) -> int:
-    assert await succeed(database, run.lease, seq, {"text": "x"})
+    assert await end_run(database, Ending.succeeded(run.lease, seq, {"text": "x"}))
     return seq + 1
 
 

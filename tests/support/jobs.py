@@ -12,12 +12,12 @@ from uuid import UUID
 
 import asyncpg
 
+from schema.creation import NewJob, create_job
 from schema.database import Database, DatabaseSettings
 from schema.events import Append, Draft, Event, EventKind, append, read_after
 from schema.job_ids import JobId, new_job_id
-from schema.jobs import NewJob, create_job
 from schema.kinds import JobKind, register_kind
-from schema.runs import ClaimedRun, claim
+from schema.runs import Ask, ClaimedRun, claim
 from schema.tenants import add_tenant
 
 KIND = "write"
@@ -89,7 +89,7 @@ async def queued(database: Database, **changes: Any) -> JobId:
 
 
 async def claim_one(database: Database, kind: str = KIND, lease_s: float = LEASE_S) -> ClaimedRun:
-    (run,) = await claim(database, "tester", [kind], [], 1, lease_s)
+    (run,) = (await claim(database, Ask("tester", [kind], [], 1, lease_s))).runs
     return run
 
 

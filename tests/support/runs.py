@@ -12,10 +12,11 @@ from schema.database import Database
 from schema.hints import HintSender
 from tests.support.jobs import register, running
 from worker.appender import Appender
+from worker.ender import Ender
 from worker.ending import Services
 from worker.handlers.kind import Handler, Json, Kind, Repeat, RunContext
 from worker.leases import LeaseKeeper
-from worker.providers.provider import CallOutcome, Piece, Prompt, Provider, Receipt
+from worker.providers.provider import CallOutcome, Piece, Prompt, Provider, Receipt, TokenPrice
 from worker.run import Run
 
 PROMPT = Prompt(())
@@ -33,6 +34,10 @@ class Scripted:
     before: Around = _nothing
     within: Around = _nothing
     name: str = "scripted"
+    token_price: TokenPrice | None = None
+
+    def price(self, model: str | None) -> TokenPrice | None:
+        return self.token_price
 
     async def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:
         await self.before(receipt)
@@ -54,9 +59,10 @@ async def calls_once(run: RunContext, _: dict[str, Json]) -> Json:
 async def serving(database: Database, lease_s: float = 60) -> AsyncIterator[Services]:
     """What every run of a worker works with, at work."""
     hints = HintSender(database)
-    services = Services(database, Appender(database, hints), LeaseKeeper(database, lease_s), hints)
+    services = Services(database, Appender(database, hints), Ender(database), LeaseKeeper(database, lease_s), hints)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(services.appender.run)
+        tasks.start_soon(services.ender.run)
         tasks.start_soon(services.keeper.run)
         yield services
         tasks.cancel_scope.cancel()

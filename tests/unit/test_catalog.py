@@ -14,7 +14,7 @@ from worker.handlers.summarize import SUMMARIZE
 from worker.providers.catalog import OPENAI_MODELS, Catalog
 from worker.providers.extractive import Extractive
 from worker.providers.openai_chat import OpenAIChat
-from worker.providers.prices import TokenPrice
+from worker.providers.provider import TokenPrice
 from worker.providers.settings import ProviderSettings, ProvidersFileError, read_file
 from worker.providers.watchdog import TimeLimits
 
@@ -93,20 +93,14 @@ def test_the_file_comes_first_and_replaces_what_is_built_in(file: Path) -> None:
         catalog.provider("nobody")
 
 
-def test_the_facts_are_json_without_key_or_address(file: Path) -> None:
+def test_what_the_gateway_is_told_has_no_key_and_no_address(file: Path) -> None:
     catalog = Catalog.load(file, {"LOCAL_KEY": SECRET})
-    facts = catalog.facts([SUMMARIZE, CHAT])
-    assert facts == {
-        "providers": [
-            {"name": "local", "type": "openai_chat", "models": ["big", "small"], "max_running": 4},
-            {"name": "extractive", "type": "extractive", "models": [], "max_running": None},
-        ],
-        "kinds": {
-            "summarize": {"works_with": "any", "provider": "local", "model": "big"},
-            "chat": {"works_with": "models", "provider": "local", "model": "big"},
-        },
-    }
-    text = json.dumps(facts)
+    told = [catalog.choices_for(CHAT), catalog.prices_for(CHAT), catalog.prices_for(SUMMARIZE), catalog.limits]
+    free = {"input": "0", "output": "0", "context": None}
+    assert catalog.limits == {"local": 4}
+    assert catalog.prices_for(SUMMARIZE)["extractive"] == {"": free}
+    assert catalog.prices_for(CHAT).keys() == {"local"}
+    text = json.dumps(told)
     assert SECRET not in text
     assert "127.0.0.1" not in text
 

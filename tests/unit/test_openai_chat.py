@@ -15,8 +15,8 @@ from tests.support.fake_provider import FakeProvider
 from tests.support.provider_scripts import Exchange, Script, answering, failing, stepping, streaming
 from worker.providers import openai_chat
 from worker.providers.openai_chat import OpenAIChat
-from worker.providers.prices import TokenPrice, Usage, settle
-from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Message, Piece, Prompt, Receipt
+from worker.providers.prices import Usage, settle
+from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Message, Piece, Prompt, Receipt, TokenPrice
 from worker.providers.settings import ProviderSettings
 from worker.providers.watchdog import TimeLimits
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from schema.database import Database
-from schema.runs import claim, store_checkpoint
+from schema.runs import Ask, claim, store_checkpoint
 from tests.support.jobs import check_log, expire, job_row, running
 from tests.support.runs import a_run, serving
 from worker.handlers.kind import Json, Repeat, RunContext
@@ -31,7 +31,7 @@ async def test_the_next_attempt_gets_it_and_its_reader_keeps_the_text_up_to_it(d
         await holder.execute()
     row = await job_row(database, holder.lease.job_id)
     assert (row["status"], row["resumes_after"]) == ("queued", 3)
-    (again,) = await claim(database, "tester", [row["kind"]], [], 1, 60)
+    (again,) = (await claim(database, Ask("tester", [row["kind"]], [], 1, 60))).runs
     assert again.checkpoint == {"step": 1, "odd": "a\ufffdb"}
     event = (await check_log(database, holder.lease.job_id))[-1]
     assert orjson.loads(event.data) == {"attempt": 2, "resumes_after": 3, "reason": "released"}

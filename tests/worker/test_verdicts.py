@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
 from itertools import product
 from uuid import uuid4
 
 import pytest
 
 from schema.job_ids import new_job_id
-from schema.runs import AttemptOutcome, ExpiredRun, Lease, NextReason
+from schema.runs import AttemptOutcome, ExpiredRun, Exposure, Lease, NextReason
 from worker.handlers.kind import Repeat
 from worker.providers.provider import CallOutcome, ErrorClass, Receipt
 from worker.verdicts import (
     BACKOFF_FIRST_SECONDS,
     BACKOFF_MOST_SECONDS,
-    UNCOUNTED_MOST,
+    IDLE_RELEASES_MOST,
+    THROTTLED_MOST_SECONDS,
     Again,
     Circumstances,
     Over,
@@ -23,6 +26,7 @@ from worker.verdicts import (
     on_call_failed,
     on_handler_error,
     on_lost,
+    on_released,
     on_transient,
     on_unknown,
 )
@@ -117,10 +121,45 @@ def test_throttled_waits_as_long_as_it_was_told_and_does_not_count() -> None:
     assert verdict.delay_s >= 40
 
 
-def test_throttling_has_an_end_of_its_own_after_an_hour_of_backoff() -> None:
-    now = _now(attempts=1, attempt=1 + UNCOUNTED_MOST)
-    assert _kind_of(on_call_failed(_failed(ErrorClass.THROTTLED), now)) == "exhausted"
-    assert sum(0.5 * min(BACKOFF_MOST_SECONDS, 2.0**n) for n in range(1, UNCOUNTED_MOST + 1)) >= 1800
+def test_throttling_ends_after_an_hour_in_all() -> None:
+    throttled = _failed(ErrorClass.THROTTLED, 40)
+    almost = replace(_now(), throttled_s=THROTTLED_MOST_SECONDS - 43)
+    assert _kind_of(on_call_failed(throttled, almost)) == "again"
+    assert (
+        _kind_of(on_call_failed(throttled, replace(_now(), throttled_s=THROTTLED_MOST_SECONDS - 39))) == "exhausted"
+    )
+
+
+def test_a_wish_to_wait_past_the_hour_ends_the_job_at_once() -> None:
+    assert _kind_of(on_call_failed(_failed(ErrorClass.THROTTLED, 4000), _now())) == "exhausted"
+
+
+def test_the_sixth_hand_back_without_a_word_ends_the_job() -> None:
+    silent = replace(_now(), idle_releases=IDLE_RELEASES_MOST)
+    assert _kind_of(on_released(replace(silent, idle_releases=IDLE_RELEASES_MOST - 1), has_written=False)) == "again"
+    assert _kind_of(on_released(silent, has_written=False)) == "exhausted"
+    assert on_released(silent, has_written=True) == Again(
+        NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False, idle=False
+    )
+
+
+_USD = Decimal("0.01")
+
+
+@pytest.mark.parametrize(
+    ("exposure", "end"),
+    [
+        (Exposure(), "again"),
+        (Exposure(max_cost_usd=3 * _USD, call_usd=_USD, spent_usd=_USD, unknown_calls=1), "again"),
+        (Exposure(max_cost_usd=3 * _USD, call_usd=_USD, spent_usd=_USD, unknown_calls=2), "unknown"),
+        (Exposure(max_cost_usd=3 * _USD, call_usd=None, unknown_calls=1), "unknown"),
+    ],
+)
+def test_auto_repeats_only_what_the_cost_limit_still_allows(exposure: Exposure, end: str) -> None:
+    for wish in ("auto", "retry"):
+        now = replace(_now(wish=wish), exposure=exposure)
+        verdict = on_unknown("cut", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
+        assert _kind_of(verdict) == (end if wish == "auto" else "again")
 
 
 @pytest.mark.parametrize("error_class", list(ErrorClass))
@@ -134,7 +173,9 @@ def test_a_kind_that_is_never_safe_is_never_started_twice(error_class: ErrorClas
 
 def _expired(repeat: Repeat, wish: str, attempts: int = 1) -> ExpiredRun:
     lease = Lease(new_job_id(), uuid4(), attempts)
-    return ExpiredRun(lease, 2, attempts, 3, wish, repeat.value, has_checkpoint=False, cancel_by=None)
+    return ExpiredRun(
+        lease, 2, attempts, 3, wish, repeat.value, has_checkpoint=False, exposure=Exposure(), cancel_by=None
+    )
 
 
 @pytest.mark.parametrize("wish", _ON_UNKNOWN)

@@ -64,4 +64,4 @@ def _prompt(input: dict[str, Json]) -> Prompt:
     )
 
 
-CHAT = Kind("chat", 1, _SCHEMA, Repeat.SAFE, chat, works_with="models")
+CHAT = Kind("chat", 1, _SCHEMA, Repeat.SAFE, chat, works_with="models", calls=1)

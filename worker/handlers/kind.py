@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
 from uuid import UUID
@@ -92,7 +93,12 @@ Handler: TypeAlias = Callable[[RunContext, dict[str, Json]], Awaitable[Json]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of job. `input_schema` is JSON Schema draft 2020-12; an older version never replaces a newer."""
+    """A kind of job. `input_schema` is JSON Schema draft 2020-12; an older version never replaces a newer.
+
+    Money is US dollars. `price_usd`: what an accepted result costs, whatever its calls did; None = what they cost.
+    `max_cost_usd`: past this a job that says nothing itself is stopped. `calls`: how many one execution makes at
+    most, with which a worst case can be reserved; None = not known.
+    """
 
     name: str
     version: int
@@ -101,6 +107,9 @@ class Kind:
     handler: Handler
     works_with: WorksWith = "any"
     time_limit_s: int = DEFAULT_TIME_LIMIT_S
+    price_usd: Decimal | None = None
+    max_cost_usd: Decimal | None = None
+    calls: int | None = None
 
 
 def kind(
@@ -111,9 +120,16 @@ def kind(
     repeat: Repeat,
     works_with: WorksWith = "any",
     time_limit_s: int = DEFAULT_TIME_LIMIT_S,
+    price_usd: Decimal | str | None = None,
+    max_cost_usd: Decimal | str | None = None,
+    calls: int | None = None,
 ) -> Callable[[Handler], Kind]:
     """Makes a kind of the async function below it; a file of such kinds is what `--handlers` takes.
 
     `repeat` has no default on purpose: whether a second execution is harmless is for its author to say.
     """
-    return lambda handler: Kind(name, version, input_schema, repeat, handler, works_with, time_limit_s)
+    money = (None if usd is None else Decimal(usd) for usd in (price_usd, max_cost_usd))
+    price, most = money
+    return lambda handler: Kind(
+        name, version, input_schema, repeat, handler, works_with, time_limit_s, price, most, calls
+    )

@@ -51,4 +51,4 @@ def _prompt(text: str, sentences: int) -> Prompt:
     )
 
 
-SUMMARIZE = Kind("summarize", 1, _SCHEMA, Repeat.SAFE, summarize, works_with="any")
+SUMMARIZE = Kind("summarize", 1, _SCHEMA, Repeat.SAFE, summarize, works_with="any", calls=1)

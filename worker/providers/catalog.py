@@ -6,7 +6,7 @@ and model when a job is created without knowing any address or key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import assert_never
 
@@ -74,21 +74,21 @@ class Catalog:
             if kind.works_with == "any" or (kind.works_with == "models" and one.models)
         }
 
-    def facts(self, kinds: Iterable[Kind]) -> dict[str, Json]:
-        """What the gateway has to know, as JSON: no address, no key.
+    def prices_for(self, kind: Kind) -> dict[str, dict[str, dict[str, Json]]]:
+        """{provider: {model or "": price}} as far as it is known, for the providers of `choices_for`."""
+        choices = self.choices_for(kind)
+        return {name: dict(self._prices(name, models)) for name, models in choices.items()}
 
-        `{"providers": [{"name", "type", "models", "max_running"}], "kinds": {KIND: {"works_with",
-        "provider", "model"}}}`; provider and model are the kind's default.
-        """
-        providers: list[Json] = [
-            {"name": one.name, "type": one.type, "models": list(one.models), "max_running": one.max_running}
-            for one in self._settings.values()
-        ]
-        defaults: dict[str, Json] = {}
-        for kind in kinds:
-            provider, model = self.default_for(kind)
-            defaults[kind.name] = {"works_with": kind.works_with, "provider": provider, "model": model}
-        return {"providers": providers, "kinds": defaults}
+    def _prices(self, name: str, models: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Json]]]:
+        for model in models or (None,):
+            price = self._providers[name].price(model)
+            if price is not None:
+                yield model or "", {**price.as_json()}
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """{provider: how many of its calls' jobs may run at once}, where the file says so."""
+        return {one.name: one.max_running for one in self._settings.values() if one.max_running is not None}
 
 
 def _built_in(environ: Mapping[str, str]) -> Iterable[ProviderSettings]:

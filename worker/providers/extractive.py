@@ -22,12 +22,14 @@ from anyio.abc import Process
 
 from schema.text import clean_text
 from worker.providers.provider import (
+    FREE,
     CallOutcome,
     Document,
     ErrorClass,
     Piece,
     Prompt,
     Receipt,
+    TokenPrice,
 )
 from worker.providers.settings import ProviderSettings
 
@@ -53,6 +55,10 @@ class Extractive:
     @property
     def name(self) -> str:
         return self._settings.name
+
+    def price(self, model: str | None) -> TokenPrice:
+        """Nothing: it runs here."""
+        return FREE
 
     async def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:
         """One extraction, see `Provider.call`; `model` means nothing here."""

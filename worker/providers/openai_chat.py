@@ -24,7 +24,7 @@ from worker.providers import outcomes, prices
 from worker.providers.chat_request import request_body
 from worker.providers.chat_stream import ChatStream
 from worker.providers.frames import FrameReader, FrameTooLargeError
-from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Piece, Prompt, Receipt
+from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Piece, Prompt, Receipt, TokenPrice
 from worker.providers.settings import ProviderSettings
 from worker.providers.watchdog import OutOfTimeError, Watchdog
 
@@ -59,6 +59,10 @@ class OpenAIChat:
     @property
     def name(self) -> str:
         return self._settings.name
+
+    def price(self, model: str | None) -> TokenPrice | None:
+        """The providers file's, else what is listed for the address."""
+        return self._settings.price or (prices.listed_price(model, self._settings.base_url) if model else None)
 
     async def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:
         """One request; see `Provider.call`. `model` None takes the first one configured."""

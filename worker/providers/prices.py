@@ -9,21 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from typing import Any
 
-from worker.providers.provider import Receipt
+from worker.providers.provider import Receipt, TokenPrice
 
 _MILLION = Decimal(1_000_000)
 # As finely as the ledger keeps it; a cost of 20,000 decimals, which JSON allows, could not be written at all.
 _NANO = Decimal("0.000000001")
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPrice:
-    """US dollars per million tokens, from the providers file."""
-
-    input_usd: Decimal
-    output_usd: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +78,22 @@ def _listed_cost(usage: Usage, model: str, base_url: str) -> Decimal | None:
     except (LookupError, ValueError):
         return None
     return _kept(price.total_price)
+
+
+@cache
+def listed_price(model: str, base_url: str) -> TokenPrice | None:
+    """What genai-prices has for a model at an address; where a price rises with the request, that of the largest."""
+    import genai_prices
+
+    def of(usage: genai_prices.Usage) -> genai_prices.types.PriceCalculation:
+        return genai_prices.calc_price(usage, model, provider_api_url=base_url)
+
+    try:
+        inputs = of(genai_prices.Usage(input_tokens=1_000_000))
+        outputs = of(genai_prices.Usage(output_tokens=1_000_000))
+    except (LookupError, ValueError):
+        return None
+    return TokenPrice(inputs.total_price, outputs.total_price, inputs.model.context_window)
 
 
 def _count(value: object) -> int | None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 Role = Literal["system", "user", "assistant"]
+CostSource = Literal["provider", "local", "estimated"]
 
 
 class CallOutcome(StrEnum):
@@ -76,6 +77,22 @@ class Piece:
     channel: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenPrice:
+    """US dollars per million tokens. `context_tokens`: what one call can hold at most, None where nobody says."""
+
+    input_usd: Decimal
+    output_usd: Decimal
+    context_tokens: int | None = None
+
+    def as_json(self) -> dict[str, str | int | None]:
+        """As `job_kinds.prices` holds it."""
+        return {"input": f"{self.input_usd:f}", "output": f"{self.output_usd:f}", "context": self.context_tokens}
+
+
+FREE = TokenPrice(Decimal(0), Decimal(0))
+
+
 @dataclass(slots=True)
 class Receipt:
     """What is known of one call, filled while it goes on; the ledger row of the call is closed with it.
@@ -99,7 +116,7 @@ class Receipt:
     output_tokens: int | None = None
     usage_source: Literal["provider"] | None = None
     cost_usd: Decimal | None = None
-    cost_source: Literal["provider", "local"] | None = None
+    cost_source: CostSource | None = None
     cost_is_lower_bound: bool = False
     retry_after_s: float | None = None
 
@@ -111,8 +128,8 @@ class Receipt:
         """Content has come; later calls change nothing."""
         self.first_chunk_at = self.first_chunk_at or datetime.now(UTC)
 
-    def price(self, cost_usd: Decimal, source: Literal["provider", "local"]) -> None:
-        """Records a cost that is known, in US dollars."""
+    def price(self, cost_usd: Decimal, source: CostSource) -> None:
+        """Records a cost, in US dollars."""
         self.cost_usd, self.cost_source = cost_usd, source
 
     def fail(self, error_class: ErrorClass, code: str) -> CallFailed:
@@ -152,6 +169,10 @@ class Provider(Protocol):
     @property
     def name(self) -> str:
         """The name of its table in the providers file; the ledger and the limits go by it."""
+        ...
+
+    def price(self, model: str | None) -> TokenPrice | None:
+        """What a model's tokens cost; None where nobody here knows."""
         ...
 
     def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:

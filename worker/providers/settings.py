@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, cast
 
 import httpx2
 
-from worker.providers.prices import TokenPrice
+from worker.providers.provider import TokenPrice
 from worker.providers.watchdog import TimeLimits
 
 ProviderType = Literal["extractive", "openai_chat"]
@@ -166,8 +166,8 @@ class _Table:
             return None
         if len(given) == 1:
             self._refuse(given[0], "needs the other price beside it, or neither")
-        amounts = (Decimal(str(self._number(name, 0.0, 1_000_000.0))) for name in names)
-        return TokenPrice(*amounts)
+        input_usd, output_usd = (Decimal(str(self._number(name, 0.0, 1_000_000.0))) for name in names)
+        return TokenPrice(input_usd, output_usd)
 
     def _number(self, key: str, default: float, most: float, *, positive: bool = False) -> float:
         given = self._table.get(key, default)
