@@ -47,6 +47,8 @@ class DatabaseSettings:
     url: str
     direct_url: str
     pool_size: int = 10
+    # For a process whose statements all go by keys: planning one of them anew takes as long as running it.
+    plans_once: bool = False
 
     @property
     def pooled(self) -> bool:
@@ -60,7 +62,8 @@ class DatabaseSettings:
         """
         if self.pooled:
             return {"statement_cache_size": 0, "timeout": CONNECT_SECONDS}
-        return {"server_settings": _SESSION, "timeout": CONNECT_SECONDS}
+        plans = {"plan_cache_mode": "force_generic_plan"} if self.plans_once else {}
+        return {"server_settings": _SESSION | plans, "timeout": CONNECT_SECONDS}
 
 
 @contextmanager

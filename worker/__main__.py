@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def main(
 
 async def _serve(settings: WorkerSettings, where: DatabaseSettings, catalog: Catalog, registry: Registry) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with Database.open(where) as database, anyio.create_task_group() as tasks:
+        async with Database.open(replace(where, plans_once=True)) as database, anyio.create_task_group() as tasks:
             worker = Worker(settings, database, catalog, registry)
             waiting = anyio.CancelScope()
             tasks.start_soon(_obey, signals, [worker.drain, worker.hurry], waiting)

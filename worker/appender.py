@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from enum import Enum, auto
 from typing import assert_never
 from uuid import UUID
+from weakref import WeakSet
 
 import anyio
 import structlog
@@ -60,12 +61,15 @@ class Appender:
         self._database = database
         self._hints = hints
         self._dirty: set[LogWriter] = set()
+        self._writers: WeakSet[LogWriter] = WeakSet()
         self._wanted = anyio.Event()
         self._urgent = anyio.Event()
 
     def open(self, lease: Lease, last_seq: int) -> LogWriter:
         """The end of the log of a run whose last event is `last_seq`."""
-        return LogWriter(lease, last_seq)
+        writer = LogWriter(lease, last_seq)
+        self._writers.add(writer)
+        return writer
 
     async def chunk(self, writer: LogWriter, text: str) -> None:
         """Add text; returns at once unless the buffer is full. Raises LeaseLost, WriterBroken."""
@@ -140,14 +144,22 @@ class Appender:
 
     async def run(self) -> None:
         """Commit what is said, until cancelled."""
-        while True:
-            await self._wanted.wait()
-            self._wanted, self._urgent = anyio.Event(), anyio.Event()
-            dirty, self._dirty = self._dirty, set()
-            if writers := [writer for writer in dirty if writer.take()]:
-                await self._write(writers)
-            with anyio.move_on_after(SPACING_SECONDS):
-                await self._urgent.wait()
+        try:
+            while True:
+                await self._wanted.wait()
+                await self._flush_all()
+                with anyio.move_on_after(SPACING_SECONDS):
+                    await self._urgent.wait()
+        finally:
+            # A run that writes its end is shielded: nobody else would tell it that its words go nowhere.
+            for writer in self._writers:
+                writer.fail(WriterBroken())
+
+    async def _flush_all(self) -> None:
+        self._wanted, self._urgent = anyio.Event(), anyio.Event()
+        dirty, self._dirty = self._dirty, set()
+        if writers := [writer for writer in dirty if writer.take()]:
+            await self._write(writers)
 
     async def _write(self, writers: Collection[LogWriter]) -> None:
         try:

@@ -4,6 +4,7 @@ It waits for no lock, so that one job whose row somebody is at delays no other; 
 alone, where it may wait.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -30,29 +31,48 @@ class Ender:
         self._database = database
         self._waiting: list[_Waiting] = []
         self._wanted = anyio.Event()
+        self._is_gone = False
 
     async def end(self, ending: Ending) -> bool:
         """End the job; False where nothing was written: the lease is stale, or somebody wants the job cancelled.
 
         Raises DatabaseUnavailable, DatabaseBusy, WriteRefused; whether it was written is not known after the first.
         """
+        return await self._end_with_others(ending) or await end_run(self._database, ending)
+
+    async def _end_with_others(self, ending: Ending) -> bool:
+        if self._is_gone:
+            return False
         one = _Waiting(ending)
         self._waiting.append(one)
         self._wanted.set()
         await one.done.wait()
-        return one.ended or await end_run(self._database, ending)
+        return one.ended
 
     async def run(self) -> None:
         """Commit ends, until cancelled."""
-        while True:
-            await self._wanted.wait()
-            self._wanted = anyio.Event()
-            batch, self._waiting = self._waiting, []
-            try:
-                ended = await end_runs(self._database, [one.ending for one in batch])
-            except (DatabaseUnavailable, DatabaseBusy, WriteRefused) as error:
-                log.warning("ends not confirmed", runs=len(batch), error=str(error))
-                ended = set()
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted = anyio.Event()
+                batch, self._waiting = self._waiting, []
+                await self._commit(batch)
+        finally:
+            # A run that writes its end is shielded: nobody else would wake it.
+            self._is_gone = True
+            _wake(self._waiting)
+
+    async def _commit(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            ended = await end_runs(self._database, [one.ending for one in batch])
             for one in batch:
                 one.ended = one.ending.lease.job_id in ended
-                one.done.set()
+        except (DatabaseUnavailable, DatabaseBusy, WriteRefused) as error:
+            log.warning("ends not confirmed", runs=len(batch), error=str(error))
+        finally:
+            _wake(batch)
+
+
+def _wake(waiting: Sequence[_Waiting]) -> None:
+    for one in waiting:
+        one.done.set()

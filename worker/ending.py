@@ -1,5 +1,6 @@
 """The end of a run, written once and under a deadline of its own."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -58,15 +59,23 @@ async def save(services: Services, writer: LogWriter, end: End) -> None:
     facts = {"job_id": str(writer.job_id), "attempt": writer.lease.attempt}
     with anyio.move_on_after(SAVE_SECONDS, shield=True) as scope:
         try:
-            async for attempt in stamina.retry_context(
-                on=(DatabaseUnavailable, DatabaseBusy), attempts=None, timeout=SAVE_SECONDS, wait_max=2.0
-            ):
-                with attempt:
-                    await _save_once(services, writer, end)
+            # Nearly always the first try does; a retry loop around it costs as much as all the rest of a short run.
+            with suppress(DatabaseUnavailable, DatabaseBusy):
+                await _save_once(services, writer, end)
+                return
+            await _save_again(services, writer, end)
         except (DatabaseUnavailable, DatabaseBusy, WriteRefused):
             log.error("run not ended", **facts)
     if scope.cancelled_caught:
         log.error("run not ended", **facts)
+
+
+async def _save_again(services: Services, writer: LogWriter, end: End) -> None:
+    async for attempt in stamina.retry_context(
+        on=(DatabaseUnavailable, DatabaseBusy), attempts=None, timeout=SAVE_SECONDS, wait_max=2.0
+    ):
+        with attempt:
+            await _save_once(services, writer, end)
 
 
 async def _save_once(services: Services, writer: LogWriter, end: End) -> None:

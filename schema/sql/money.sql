@@ -9,13 +9,14 @@ INSERT INTO outlive.quota_accounts (tenant_id, period) VALUES ($1, $2) ON CONFLI
 UPDATE outlive.quota_accounts SET reserved_usd = reserved_usd + $3
 WHERE tenant_id = $1 AND period = $2 AND reserved_usd + charged_usd + $3 <= $4 RETURNING period
 
--- name: lock_tenants
--- Whoever creates under a quota waits, so that nobody holds an account who will want the ledger. $1 tenant_id or null
-SELECT FROM outlive.tenants WHERE $1::uuid IS NULL OR id = $1 ORDER BY id FOR NO KEY UPDATE
+-- name: hold_tenant
+-- Whoever creates or settles for the tenant has committed or waits until we have: each writes an entry, which refers to
+-- this row. One tenant at a time, or two who hold several would deadlock. $1 tenant_id
+SELECT FROM outlive.tenants WHERE id = $1 FOR UPDATE
 
--- name: lock_ledger
--- Whoever settles waits before it begins; reading goes on.
-LOCK TABLE outlive.quota_ledger IN SHARE ROW EXCLUSIVE MODE
+-- name: take_time
+-- For whoever reads the whole ledger: it may be long.
+SET LOCAL statement_timeout = 0
 
 -- name: check_accounts
 -- Accounts that are not what their ledger says; null = no such account.
@@ -33,30 +34,46 @@ WHERE (coalesce(a.reserved_usd, -1), coalesce(a.charged_usd, -1))
 ORDER BY t.name, period
 
 -- name: check_reservations
--- Reservations that do not agree with the ledger or with their job. $1 how many at most
-SELECT r.job_id, r.state, r.amount_usd, sums.reserved_usd AS ledger_reserved_usd,
-    sums.charged_usd AS ledger_charged_usd, r.charged_usd, j.status::text
-FROM outlive.quota_reservations r JOIN outlive.ai_jobs j ON j.id = r.job_id
-LEFT JOIN LATERAL (
-    SELECT coalesce(sum(l.reserved_usd), 0) AS reserved_usd, coalesce(sum(l.charged_usd), 0) AS charged_usd
-    FROM outlive.quota_ledger l WHERE l.job_id = r.job_id
-) AS sums ON true
-WHERE (r.state = 'open') = outlive.has_ended(j.status)
-    OR sums.reserved_usd <> CASE r.state WHEN 'open' THEN coalesce(r.amount_usd, 0) ELSE 0 END
-    OR sums.charged_usd <> coalesce(r.charged_usd, 0)
-ORDER BY r.job_id LIMIT $1
+-- Jobs whose reservation does not agree with them, with the ledger or with its rules. Entries that adjust stand beside
+-- what a job was promised. $1 how many at most
+WITH ledger AS (
+    SELECT job_id, sum(reserved_usd) AS reserved_usd, sum(charged_usd) AS charged_usd,
+        sum(reserved_usd) FILTER (WHERE entry = 'reserve') AS promised_usd,
+        min(entry) FILTER (WHERE entry <> 'reserve') AS settled, count(*) AS entries,
+        min(tenant_id::text) AS tenant_id, max(tenant_id::text) AS other_tenant_id, min(month) AS month,
+        max(month) AS other_month
+    FROM outlive.quota_ledger WHERE entry <> 'adjust' GROUP BY job_id
+)
+SELECT job_id, j.status::text, r.state, r.amount_usd, r.charged_usd, l.reserved_usd AS ledger_reserved_usd,
+    l.charged_usd AS ledger_charged_usd
+FROM outlive.quota_reservations r
+FULL JOIN ledger l USING (job_id)
+FULL JOIN (SELECT id AS job_id, status, tenant_id, reserved_usd, finished_at FROM outlive.ai_jobs) AS j USING (job_id)
+WHERE CASE
+    WHEN r.state IS NULL THEN l.entries IS NOT NULL OR j.reserved_usd > 0
+    ELSE j.status IS NULL OR (r.state = 'open') <> (j.finished_at IS NULL)
+        OR r.tenant_id <> j.tenant_id OR r.amount_usd IS DISTINCT FROM j.reserved_usd
+        OR l.promised_usd IS DISTINCT FROM r.amount_usd
+        OR coalesce(l.reserved_usd, 0) <> CASE r.state WHEN 'open' THEN coalesce(r.amount_usd, 0) ELSE 0 END
+        OR coalesce(l.charged_usd, 0) <> coalesce(r.charged_usd, 0)
+        OR (r.state = 'released' AND r.charged_usd <> 0)
+        OR l.settled <> CASE r.state WHEN 'charged' THEN 'charge' WHEN 'released' THEN 'release' ELSE '' END
+        OR l.tenant_id <> r.tenant_id::text OR l.other_tenant_id <> r.tenant_id::text
+        OR l.month <> r.month OR l.other_month <> r.month
+    END
+ORDER BY job_id LIMIT $1
 
 -- name: forget_accounts
--- Under lock_tenants and lock_ledger. $1 tenant_id or null
-DELETE FROM outlive.quota_accounts WHERE $1::uuid IS NULL OR tenant_id = $1
+-- Under hold_tenant. $1 tenant_id
+DELETE FROM outlive.quota_accounts WHERE tenant_id = $1
 
 -- name: rebuild_accounts
--- Under lock_tenants and lock_ledger, when there are none. $1 tenant_id or null
+-- Under hold_tenant, when there are none. $1 tenant_id
 INSERT INTO outlive.quota_accounts (tenant_id, period, reserved_usd, charged_usd)
 SELECT l.tenant_id, CASE t.quota_period WHEN 'total' THEN 'total' ELSE l.month END, sum(l.reserved_usd),
     sum(l.charged_usd)
 FROM outlive.quota_ledger l JOIN outlive.tenants t ON t.id = l.tenant_id
-WHERE t.quota_usd IS NOT NULL AND ($1::uuid IS NULL OR t.id = $1) GROUP BY 1, 2
+WHERE t.quota_usd IS NOT NULL AND t.id = $1 GROUP BY 1, 2
 
 -- name: money_totals
 -- What there is, for whoever checks it.
