@@ -150,10 +150,11 @@ class Appender:
                 await self._flush_all()
                 with anyio.move_on_after(SPACING_SECONDS):
                     await self._urgent.wait()
-        finally:
+        except Exception:
             # A run that writes its end is shielded: nobody else would tell it that its words go nowhere.
             for writer in self._writers:
                 writer.fail(WriterBroken())
+            raise
 
     async def _flush_all(self) -> None:
         self._wanted, self._urgent = anyio.Event(), anyio.Event()
