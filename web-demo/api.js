@@ -37,6 +37,12 @@ export function cancelJob(jobId) {
   return asked(`/api/ai/jobs/${encodeURIComponent(jobId)}/cancel`, { method: "POST" });
 }
 
+/** A new job that is this one again. @param {string} key as for createJob; the gateway forgets none */
+export function retryJob(jobId, key) {
+  const headers = { "Idempotency-Key": key };
+  return asked(`/api/ai/jobs/${encodeURIComponent(jobId)}/retry`, { method: "POST", headers });
+}
+
 export async function resultText(outcome) {
   const result = outcome.result_url ? await asked(outcome.result_url) : outcome.result;
   return (result?.result ?? result)?.text;
@@ -116,7 +122,8 @@ function visit() {
 
 async function problemOf(answer) {
   const body = await answer.json().catch(() => ({}));
+  const retryAfter = Number(answer.headers.get("Retry-After") ?? NaN); // a date is possible, but not from this gateway
   const details = (body.errors ?? []).map((error) => `${error.pointer ?? ""} ${error.message ?? ""}`.trim());
   const words = [body.detail || body.title || UNKNOWN, ...details].join(" ");
-  return new Problem(answer.status, body.code ?? `http_${answer.status}`, words, answer.headers.get("Retry-After"));
+  return new Problem(answer.status, body.code ?? `http_${answer.status}`, words, retryAfter >= 0 ? retryAfter : null);
 }

@@ -9,7 +9,7 @@ export class CancelButton {
   #asked = false;
   #tell;
 
-  /** @param {(words: string) => void} tell what a person should read about it */
+  /** @param {(words: string, bad?: boolean) => void} tell what a person should read about it */
   constructor(tell) {
     this.#tell = tell;
     at("cancel").addEventListener("click", () => this.#ask());
@@ -48,7 +48,7 @@ export class CancelButton {
 
   #refused(problem) {
     this.#become(false);
-    this.#tell(problem.message);
+    this.#tell(problem.message, true);
   }
 
   // Disabled for assistive technology only: a button that is really disabled loses the focus.

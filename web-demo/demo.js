@@ -10,7 +10,7 @@ const REFRESH_MS = 4_000; // states of jobs that are not open; the open one is t
 const ONE_COLUMN = matchMedia("(max-width: 56rem)"); // as in demo.css
 const memory = new JobMemory();
 const shelf = new Shelf(memory);
-const reader = new Reader((jobId, status) => shelf.setStatus(jobId, status));
+const reader = new Reader((jobId, status) => shelf.setStatus(jobId, status), retried);
 const composer = new Composer(created);
 let refreshing = 0;
 let told = false; // the gateway has said at least once what jobs there are
@@ -22,6 +22,13 @@ function created(job, title) {
   document.getElementById("reader-title").focus({ preventScroll: true });
   if (ONE_COLUMN.matches) document.querySelector(".reader").scrollIntoView({ block: "start" });
   plan();
+}
+
+// Whoever has opened another job meanwhile is not taken away from it.
+function retried(job, oldId) {
+  const title = shelf.get(oldId)?.title ?? job.metadata?.title ?? job.kind;
+  if (oldId === reader.jobId) created(job, title);
+  else shelf.add(job, title);
 }
 
 function selected() {
@@ -36,7 +43,7 @@ function show() {
   shelf.select(jobId);
   const title = entry?.title ?? remembered?.title ?? "A job";
   reader.open({ jobId, title, status: entry?.status, url: entry?.job?.events_url });
-  if (entry?.job?.kind) reader.describe(entry);
+  if (entry?.job?.kind) reader.describe(entry, shelf.kinOf(jobId));
 }
 
 // An address may name a job that was made since the list was asked for.
@@ -55,7 +62,7 @@ async function refresh() {
   }
   const open = shelf.get(reader.jobId);
   if (open?.job?.kind) {
-    reader.describe(open);
+    reader.describe(open, shelf.kinOf(open.jobId));
     reader.explainWait(open.job);
   }
   plan();

@@ -117,7 +117,8 @@ export class Transcript {
  * @property {string[]} [events] further event names that the caller wants to see
  * @property {(state: State) => void} [onState] every change of the connection
  * @property {(change: Change, transcript: Transcript) => void} [onChange] after each event; also after a start over
- * @property {(event: LogEvent, transcript: Transcript) => void} [onEvent] each event of the log, once
+ * @property {(event: LogEvent, transcript: Transcript, change: Change) => void} [onEvent] each event of the log, once,
+ *   with what it did to the text
  * @property {any} [platform] where EventSource, fetch, timers and page events come from; default globalThis
  */
 
@@ -225,7 +226,7 @@ class Follower {
   #tell(event, change) {
     this.#prosper();
     try {
-      this.#options.onEvent?.(event, this.transcript);
+      this.#options.onEvent?.(event, this.transcript, change);
       this.#options.onChange?.(change, this.transcript);
     } finally {
       if (this.transcript.outcome) this.#stop({ name: "ended" }); // also where a callback threw

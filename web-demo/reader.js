@@ -1,8 +1,11 @@
 /** One open job: its text, and what is known of its connection and attempts. */
 
 import { getToken, resultText } from "./api.js";
+import { AttemptsView } from "./attempts-view.js";
 import { CancelButton } from "./cancel-button.js";
+import { showKinship } from "./kinship.js";
 import { follow } from "./outlive.js";
+import { RetryButton } from "./retry-button.js";
 import { Sheet } from "./sheet.js";
 import { countCharacters } from "./source.js";
 import { attemptWords, connectionWords, endWords, failureWords } from "./words.js";
@@ -11,7 +14,7 @@ import { originWords, progressWords, refusalWords, waitingWords } from "./words.
 const HIDDEN_PAINT_MS = 250; // a hidden tab gets no animation frames; nobody looks, but its text should be right
 const QUIET_REASONS = ["max_age", "token_expired", "wake"]; // routine: not worth reading aloud
 
-const NOT_AT_FIRST = ["origin", "notice", "reader-problem", "reader-empty", "progress-field", "job-status"];
+const NOT_AT_FIRST = ["again", "origin", "notice", "reader-problem", "reader-empty", "progress-field", "job-status"];
 
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
@@ -24,15 +27,21 @@ export class Reader {
   #changed;
   #sheet;
   #cancel;
+  #retry;
+  #attempts = new AttemptsView();
   #kind = ""; // of the open job, once a job object has told it
   #progress = null; // the last one told
 
-  /** @param {(jobId: string, status: string) => void} changed the log told a new status */
-  constructor(changed) {
+  /**
+   * @param {(jobId: string, status: string) => void} changed the log told a new status
+   * @param {(job: any, oldId: string) => void} retried a new job is an old one again
+   */
+  constructor(changed, retried) {
     this.#changed = changed;
     const parts = { scroller: at("sheet"), output: at("text-output"), voided: at("void") };
     this.#sheet = new Sheet(parts, () => this.#showButtons());
-    this.#cancel = new CancelButton((words) => this.#remark(words));
+    this.#cancel = new CancelButton((words, bad) => this.#remark(words, bad));
+    this.#retry = new RetryButton((words, bad) => this.#remark(words, bad), retried);
     at("to-end").addEventListener("click", () => this.#sheet.goToEnd());
     at("copy").addEventListener("click", () => this.#copy());
   }
@@ -43,25 +52,30 @@ export class Reader {
     this.#clear(title);
     this.jobId = jobId;
     this.#cancel.open(jobId);
+    this.#retry.open(jobId);
     this.#sheet.following = !["succeeded", "failed", "cancelled"].includes(status);
     this.#handle = follow({
       jobId,
       url,
       getToken: () => getToken(jobId),
       onState: (state) => this.#connection(state),
-      onEvent: (event) => this.#event(event),
+      onEvent: (event, _transcript, change) => this.#event(event, change),
       onChange: (change) => this.#change(change),
     });
     this.#connection(this.#handle.state);
   }
 
-  /** What a fresh job object tells beyond the log. @param {import("./shelf.js").Entry} entry */
-  describe({ title, job }) {
+  /**
+   * What a fresh job object tells beyond the log.
+   * @param {import("./shelf.js").Entry} entry @param {import("./kinship.js").Kin} kin
+   */
+  describe({ title, job }, kin) {
     this.#entitle(title);
     this.#kind = job.kind;
     this.#showProgress();
     at("origin").textContent = originWords(job);
     at("origin").hidden = !originWords(job);
+    showKinship(at("again"), kin);
   }
 
   /** Say why a job has not started; for a job asked about some seconds after it was made. */
@@ -73,7 +87,8 @@ export class Reader {
     this.#entitle(title);
     for (const id of NOT_AT_FIRST) at(id).hidden = true;
     at("facts").hidden = false;
-    at("check").textContent = "";
+    this.#check("");
+    this.#attempts.clear();
     this.#characters = 0;
     this.#lost = false;
     [this.#kind, this.#progress] = ["", null];
@@ -97,7 +112,8 @@ export class Reader {
     this.#paintSoon();
   }
 
-  #event({ event, data }) {
+  #event({ id, event, data }, change) {
+    this.#attempts.note({ id, event, data }, change);
     if (event === "attempt") this.#attempt(data);
     if (event === "progress") this.#showProgress(data);
     if (event === "cancel_requested") this.#cancel.noteAsked();
@@ -123,7 +139,7 @@ export class Reader {
 
   #end(status, outcome) {
     this.#showProgress(null);
-    at("check").textContent = "";
+    this.#check("");
     this.#sheet.clearVoid();
     this.#say(endWords(status, this.#characters));
     if (status === "failed") this.#problem(failureWords(outcome.error));
@@ -136,9 +152,8 @@ export class Reader {
     const stored = await resultText(outcome).catch(() => undefined);
     if (handle !== this.#handle || stored === undefined) return;
     const same = stored === handle.transcript.text;
-    at("check").textContent = same
-      ? "Checked: the text streamed here equals the stored result."
-      : "The text streamed here differs from the stored result. Please report this.";
+    if (same) this.#check("Checked: the text streamed here equals the stored result.");
+    else this.#check("The text streamed here differs from the stored result. Please report this.", true);
   }
 
   #connection(state) {
@@ -172,6 +187,7 @@ export class Reader {
   #paint() {
     this.#painting = false;
     this.#sheet.flush();
+    this.#attempts.flush();
     const { attempt, lastEventId, status, outcome } = this.#handle?.transcript ?? {};
     at("attempt").textContent = attempt ? String(attempt) : "–";
     at("last-event").textContent = number.format(lastEventId ?? 0);
@@ -181,11 +197,12 @@ export class Reader {
     at("job-status").hidden = !status;
     at("sheet").setAttribute("aria-busy", String(!outcome));
     this.#cancel.show(Boolean(status) && !outcome && this.#handle.state.name !== "refused");
+    this.#retry.show(Boolean(outcome) && status !== "succeeded");
     this.#showButtons();
   }
 
   #showButtons() {
-    at("to-end").hidden = this.#sheet.following || this.#characters === 0;
+    at("to-end").hidden = this.#characters === 0 || !this.#sheet.hasMoreBelow;
     at("copy").hidden = this.#characters === 0;
   }
 
@@ -197,9 +214,14 @@ export class Reader {
     this.#remark(words);
   }
 
-  #remark(words) {
-    at("check").textContent = words;
+  #remark(words, bad = false) {
+    this.#check(words, bad);
     this.#say(words);
+  }
+
+  #check(words, bad = false) {
+    at("check").textContent = words;
+    at("check").classList.toggle("bad", bad);
   }
 
   #note(words) {

@@ -86,6 +86,11 @@ export class Sheet {
     this.#toEnd();
   }
 
+  /** Whether text lies below what is in sight, and nobody is being taken there. */
+  get hasMoreBelow() {
+    return !this.following && this.#below > AT_END_PX;
+  }
+
   goToStart() {
     this.following = false;
     this.#scroller.scrollTop = 0;
@@ -114,10 +119,14 @@ export class Sheet {
     this.#lastTop = this.#scroller.scrollTop;
   }
 
+  get #below() {
+    return this.#scroller.scrollHeight - this.#scroller.scrollTop - this.#scroller.clientHeight;
+  }
+
   // Only a person scrolls up; content that grows below or settles above must not end the following.
   #noteScroll() {
-    const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
-    if (scrollHeight - scrollTop - clientHeight <= AT_END_PX) this.following = true;
+    const { scrollTop } = this.#scroller;
+    if (this.#below <= AT_END_PX) this.following = true;
     else if (scrollTop < this.#lastTop - 1) this.following = false;
     this.#lastTop = scrollTop;
   }

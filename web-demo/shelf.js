@@ -32,6 +32,13 @@ export class Shelf {
     return [...this.#entries.values()].filter((entry) => entry.status !== "gone").sort(newestFirst)[0];
   }
 
+  /** Whose retry a job is, and its own newest retry. @param {string} jobId @returns {import("./kinship.js").Kin} */
+  kinOf(jobId) {
+    const before = this.get(jobId)?.job?.retry_of ?? undefined;
+    const after = [...this.#entries.values()].filter(({ job }) => job?.retry_of === jobId).sort(newestFirst)[0];
+    return { before, entry: this.get(before), after };
+  }
+
   /** True while some job may still change. */
   get restless() {
     return [...this.#entries.values()].some((entry) => !ENDED.includes(entry.status));
@@ -100,10 +107,17 @@ export class Shelf {
     setText(link.querySelector(".title"), entry.title);
     setText(link.querySelector(".badge"), entry.status);
     link.querySelector(".badge").dataset.status = entry.status;
+    setText(link.querySelector(".again"), this.#againWords(entry.job?.retry_of));
     if (entry.jobId === this.#current) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
     row.querySelector("button").hidden = entry.status !== "gone";
     return row;
+  }
+
+  #againWords(oldId) {
+    if (!oldId) return "";
+    const old = this.get(oldId);
+    return old?.at ? `, again of ${when(old.at)}` : ", again of an earlier job";
   }
 
   #newRow({ jobId, title, at: created }) {
@@ -130,7 +144,8 @@ function newestFirst(one, other) {
   return other.at.localeCompare(one.at) || other.jobId.localeCompare(one.jobId);
 }
 
-function when(iso) {
+/** A moment in short, for a person here and today. @param {string} iso */
+export function when(iso) {
   const date = new Date(iso);
   if (Number.isNaN(date.getTime())) return "";
   return (date.toDateString() === new Date().toDateString() ? today : earlier).format(date);

@@ -39,6 +39,20 @@ const REFUSALS = {
   410: "This job's text was erased or is past its retention.",
 };
 
+const RETRY_REFUSALS = {
+  quota_exceeded: "The money for this is used up, so nothing was started. Have the quota raised, then press Retry.",
+  not_finished: "This job has not ended yet, so nothing was started. Reload the page to see how it goes on.",
+  already_finished: "This job has succeeded, so there is nothing to try again. Reload the page to see its text.",
+  idempotency_key_reused: "The gateway took this for another wish, so nothing was started. Press Retry once more.",
+  queue_full: "Too many jobs are waiting already, so nothing was started.",
+};
+
+const RETRY_REFUSED_BY_STATUS = {
+  403: "This browser may not start jobs. Reload the page to get a new session.",
+  404: "This job is not known here any more. Start a new job with its text.",
+  410: "The text that this job was made from is erased or past its retention. Start a new job with it.",
+};
+
 /** @param {import("./outlive.js").State} state */
 export function connectionWords({ name, reason, retryMs }) {
   if (name === "ended") return "complete";
@@ -60,6 +74,19 @@ export function waitingWords(waitingFor) {
 
 export function refusalWords({ status, reason }) {
   return REFUSALS[status] ?? `The gateway refused to show this job (${reason}).`;
+}
+
+/** Why a job was not tried again, and what to do. @param {import("./api.js").Problem} problem @param {boolean} online */
+export function retryRefusalWords({ status, code, message, retryAfterSeconds }, online) {
+  if (status === 0 && !online) return "This device is offline. Press Retry when it is back; no second job comes of it.";
+  if (status === 0) return "The gateway does not answer. Press Retry again in a moment; no second job comes of it.";
+  const words = RETRY_REFUSALS[code] ?? RETRY_REFUSED_BY_STATUS[status] ?? message;
+  return retryAfterSeconds === null ? words : `${words} Press Retry again in ${secondsWords(retryAfterSeconds)}.`;
+}
+
+function secondsWords(seconds) {
+  if (seconds > 90) return `${Math.ceil(seconds / 60)} minutes`;
+  return seconds === 1 ? "a second" : `${Math.ceil(seconds)} seconds`;
 }
 
 export function originWords({ provider, model }) {

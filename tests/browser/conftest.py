@@ -38,10 +38,10 @@ class Demo:
 
 @asynccontextmanager
 async def run_demo(
-    database_url: str, folder: Path, words_per_second: float = WORDS_PER_SECOND
+    database_url: str, folder: Path, words_per_second: float = WORDS_PER_SECOND, providers: Path | None = None
 ) -> AsyncIterator[Demo]:
-    """All of it, until the block ends; `folder` takes the providers file."""
-    providers = fast_extractive(folder, words_per_second)
+    """All of it, until the block ends; `folder` takes a providers file where none is given."""
+    providers = providers or fast_extractive(folder, words_per_second)
     lease = {"OUTLIVE_LEASE_SECONDS": "2"}
     async with (
         start_gateway(database_url, ENVIRONMENT) as gateway,

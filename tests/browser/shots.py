@@ -28,7 +28,7 @@ PHONE = ViewportSize(width=390, height=844)
 PIXELS = 2
 # Plain prose, written for the pictures.
 REPORT = Path(__file__).parent / "harbour-report.txt"
-WORDS_PER_SECOND = 25
+WORDS_PER_SECOND = 16
 
 
 @contextmanager
@@ -106,16 +106,26 @@ async def fill_the_list(tab: DemoPage) -> None:
         await tab.status_of(await start_document(tab, name, 1), "succeeded")
 
 
-async def take_for_docs(tab: DemoPage, _demo: Demo) -> None:
+async def take_for_docs(tab: DemoPage, demo: Demo) -> None:
+    """A running job that has lost a worker, and goes on."""
     await tab.page.set_input_files("#file", REPORT)
     await expect(tab.page.locator("#text")).not_to_be_empty()
     await tab.begin(12)
-    await tab.reaches(150)
-    await take(tab, ROOT / "docs", "page")
+    await tab.reaches(60)
+    await demo.worker.kill()
+    async with start_worker(demo.database_url, providers=demo.providers):
+        await attempt_is(tab, 2)
+        await tab.page.click("#attempts-summary")
+        await tab.reaches(await tab.last_event() + 70)
+        await take(tab, ROOT / "docs", "page")
+
+
+async def attempt_is(tab: DemoPage, number: int) -> None:
+    await expect(tab.page.locator("#attempt")).to_have_text(str(number), timeout=SEEN_WITHIN_MS)
 
 
 async def take_all(tab: DemoPage, demo: Demo, folder: Path) -> None:
-    """Empty, running, waiting for the network, retried, finished, failed."""
+    """Running, waiting for the network, with a second attempt, finished, failed, cancelled, tried again."""
     await start_document(tab, "protocol.md", 30)
     await tab.reaches(60)
     await take(tab, folder, "running")
@@ -127,15 +137,37 @@ async def take_all(tab: DemoPage, demo: Demo, folder: Path) -> None:
     await tab.connection_is("live")
     await demo.worker.kill()
     async with start_worker(demo.database_url, providers=demo.providers):
-        await expect(tab.page.locator("#attempt")).to_have_text("2", timeout=SEEN_WITHIN_MS)
-        await take_on_desk(tab, folder, "retried")
+        await attempt_is(tab, 2)
+        await tab.page.click("#attempts-summary")
+        await tab.reaches(await tab.last_event() + 40)
+        await take(tab, folder, "second-attempt")
+        await tab.page.click("#attempts-summary")
         await expect(tab.page.locator("#job-status")).to_have_text("succeeded", timeout=60_000)
         await take(tab, folder, "finished")
+        await take_again(tab, folder)
     await tab.page.fill("#text", "")
     await tab.page.click("#start")
     await tab.page.locator("#jobs a", has_text="failed").click()
     await tab.status_is("failed")
     await take(tab, folder, "failed")
+
+
+async def take_again(tab: DemoPage, folder: Path) -> None:
+    """A cancelled job, a retry that is refused, and the new job of one that is not."""
+    await start_document(tab, "protocol.md", 30)
+    await tab.reaches(60)
+    await tab.page.click("#cancel")
+    await tab.status_is("cancelled")
+    await take(tab, folder, "cancelled")
+    await tab.page.context.set_offline(True)
+    await tab.page.click("#retry")
+    await expect(tab.page.locator("#check")).to_contain_text("offline")
+    await take_on_desk(tab, folder, "refused")
+    await tab.page.context.set_offline(False)
+    await tab.page.click("#retry")
+    await expect(tab.page.locator("#again")).to_be_visible()
+    await tab.reaches(60)
+    await take(tab, folder, "again")
 
 
 async def shoot(everything: Path | None) -> None:

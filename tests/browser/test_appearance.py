@@ -48,12 +48,23 @@ _SHOW_ALL = """() => {
     const element = document.getElementById(id);
     [element.hidden, element.textContent] = [false, "Words about what happened here."];
   }
-  for (const id of ["progress-field", "to-end"]) document.getElementById(id).hidden = false;
+  document.getElementById("check").classList.add("bad");
+  for (const id of ["progress-field", "to-end", "retry", "again"]) document.getElementById(id).hidden = false;
+  const link = Object.assign(document.createElement("a"), { href: "#", textContent: "the job of 11:43 PM" });
+  document.getElementById("again").replaceChildren("Again of ", link, ", which was cancelled.");
+  document.getElementById("attempts").open = true;
+  const attempt = document.querySelector("#attempt-list li");
+  for (const end of ["lost", "failed", "throttled", "released", "unknown", "taken over", "cancelled"]) {
+    const copy = attempt.cloneNode(true);
+    copy.querySelector(".badge").dataset.status = copy.querySelector(".badge").textContent = end;
+    attempt.before(copy);
+  }
   const row = document.querySelector("#jobs li");
   for (const status of ["queued", "scheduled", "running", "failed", "cancelled", "gone"]) {
     const copy = row.cloneNode(true);
     copy.querySelector(".badge").dataset.status = copy.querySelector(".badge").textContent = status;
     copy.querySelector("button").hidden = false;
+    copy.querySelector(".again").textContent = ", again of 30 Nov, 11:43 PM";
     row.parentElement.append(copy);
   }
 }"""
@@ -112,7 +123,7 @@ async def test_a_finger_finds_what_it_wants(window: Window, shared_demo: Demo) -
     await tab.page.set_viewport_size(ViewportSize(width=390, height=800))
     await tab.expect_whole(await tab.start("One sentence. And another.", 1))
     await tab.page.evaluate(_SHOW_ALL)
-    for target in await tab.page.locator("main :is(button, a, select, input, textarea):visible").all():
+    for target in await tab.page.locator("main :is(button, a, select, input, textarea, summary):visible").all():
         box = await target.bounding_box()
         assert box is not None
         assert min(box["width"], box["height"]) >= 24, await target.evaluate("element => element.outerHTML")

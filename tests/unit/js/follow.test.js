@@ -285,6 +285,14 @@ test("a callback that throws does not keep a finished job open", async () => {
   assert.equal(platform.last.reported[0].message, "the page's own bug");
 });
 
+test("each event comes with what it did to the text", async () => {
+  const told = [];
+  const onEvent = ({ event }, { lastEventId }, change) => told.push([event, lastEventId, change.type]);
+  const { platform } = await reading(undefined, { onEvent });
+  platform.last.serverSends("attempt", { attempt: 2, resumes_after: 0, reason: "lease_expired" }, 3);
+  assert.deepEqual(told, [["attempt", 1, "none"], ["chunk", 2, "append"], ["attempt", 3, "replace"]]);
+});
+
 test("it says what it needs", () => {
   assert.throws(() => follow({ platform: makePlatform() }), /jobId or the job's events_url/);
 });
