@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 from urllib.parse import quote
 
@@ -109,15 +109,18 @@ def start_embedded(directory: Path = DEFAULT_DIRECTORY, options: Mapping[str, st
     home = find_home(directory, _programs(directory))
     with _locked(home):
         owner_lock = _try_lock(home.root / "owner.lock")
+        postmaster: Postmaster | None = None
         try:
             ensure_cluster(home)
             postmaster = attach(home) or launch(home, {**OPTIONS, **(options or {})})
+            server = EmbeddedPostgres(home, postmaster, owner_lock)
+            log.info("embedded_postgres", data=str(home.data), pid=server.pid, owner=server.owner, use="development")
         except BaseException:
             if owner_lock is not None:
+                if postmaster:
+                    stop(postmaster, immediate=False)
                 os.close(owner_lock)
             raise
-    server = EmbeddedPostgres(home, postmaster, owner_lock)
-    log.info("embedded_postgres", data=str(home.data), pid=server.pid, owner=server.owner, use="development")
     return server
 
 
@@ -180,7 +183,7 @@ def _locked(home: Home) -> Iterator[None]:
 def main(directory: Path, log_format: LogFormat | None) -> None:
     """Holds the embedded PostgreSQL for another program, and lets go of it however that program ends."""
     configure_logs(log_format)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    signal.signal(signal.SIGTERM, _give_up)
     try:
         with start_embedded(directory) as server:
             click.echo(server.url)
@@ -188,6 +191,12 @@ def main(directory: Path, log_format: LogFormat | None) -> None:
                 raise click.ClickException(f"PostgreSQL ended by itself; {server.log_file} says why")
     except EmbeddedFailed as error:
         raise click.ClickException(str(error)) from error
+
+
+def _give_up(_number: int, _frame: FrameType | None) -> None:
+    """Ends a start or a hold, once: a second signal would cut short the stop that follows."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
 
 
 def _held(server: EmbeddedPostgres) -> bool:

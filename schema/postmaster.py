@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import structlog
 
-from schema.embedded_home import ENVIRONMENT, PORT, SOCKET_NAME, EmbeddedFailed, Home, run_program
+from schema.embedded_home import PORT, SOCKET_NAME, EmbeddedFailed, Home
+from schema.program import ENVIRONMENT, run_program
 
 MAJOR_VERSION = "18"
 START_SECONDS = 60.0  # crash recovery of a gigabyte of WAL takes most of it on a slow disk
@@ -123,12 +124,16 @@ def _launch_once(home: Home, options: Mapping[str, str], deadline: float) -> Pos
                 return replace(found, child=child)
             time.sleep(POLL_SECONDS)
     except BaseException:
-        child.send_signal(signal.SIGINT)
+        _stop_child(home, child, immediate=False)
         raise
+    _stop_child(home, child, immediate=True)
+    return None
+
+
+def _stop_child(home: Home, child: subprocess.Popen[bytes], *, immediate: bool) -> None:
     if child.poll() is None:
         process = psutil.Process(child.pid)
-        stop(Postmaster(process, home.socket_directory, "starting", child), immediate=True)
-    return None
+        stop(Postmaster(process, home.socket_directory, "starting", child), immediate=immediate)
 
 
 def _spawn(home: Home, options: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import anyio
 import click
+from anyio.abc import TaskStatus
 from crew import ChildEnded, Crew
 from knock import can_take_jobs
 
@@ -38,6 +39,7 @@ class Settings:
     secret: str | None
     host: str
     port: int
+    admin_port: int | None
     grace_seconds: float
 
 
@@ -64,6 +66,14 @@ class Taken(click.ClickException):
     default=8080,
     type=click.IntRange(0, 65_535),
     help="Of the page; 0 picks a free one.",
+)
+@click.option(
+    "--admin-port",
+    envvar="OUTLIVE_ADMIN_PORT",
+    show_envvar=True,
+    show_default=False,
+    type=click.IntRange(0, 65_535),
+    help="Of /metrics [default: the one after the page's where that is free; 0 picks a free one].",
 )
 @click.option(
     "--grace-seconds",
@@ -120,6 +130,14 @@ def _port(settings: Settings) -> int:
     return settings.port
 
 
+def _admin_port(settings: Settings) -> int:
+    """Nobody asked for it, so a page that could be served is not kept from it by a port that is taken."""
+    if settings.admin_port is not None:
+        return settings.admin_port
+    port = settings.port + 1
+    return port if 1 < port <= 65_535 and _is_free(settings.host, port) else 0
+
+
 def _is_free(host: str, port: int) -> bool:
     try:
         socket.create_server((host, port), family=_family(host)).close()
@@ -140,7 +158,8 @@ def _environment(settings: Settings, port: int) -> dict[str, str]:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "OUTLIVE_LOG": "text" if sys.stdout.isatty() else "json",
-        **os.environ,
+        # The workers would all take the one that is meant for the gateway.
+        **{name: value for name, value in os.environ.items() if name != "OUTLIVE_ADMIN_PORT"},
         "PYTHONPATH": os.pathsep.join(paths),
         "OUTLIVE_EMBEDDED_DIR": str(settings.directory.absolute()),
         "OUTLIVE_SECRET": settings.secret or _kept_secret(settings.directory / "secret"),
@@ -167,7 +186,9 @@ async def _demo(settings: Settings, address: str, environment: dict[str, str]) -
     async with anyio.create_task_group() as tasks:
         crew = Crew(tasks, settings.grace_seconds + STOP_MARGIN_SECONDS)
         crew.environment = environment
-        tasks.start_soon(_obey_signals, crew)
+        # Before anything is said or started: a Ctrl-C that comes earlier ends Python's way, or is lost where whoever
+        # started us had it ignored, as a shell does for what it runs in the background.
+        await tasks.start(_obey_signals, crew)
         try:
             with crew.scope:
                 await _start(crew, settings, address)
@@ -183,8 +204,12 @@ async def _demo(settings: Settings, address: str, environment: dict[str, str]) -
     print("Everything is stopped. `make demo` goes on with the same jobs.", flush=True)
 
 
-async def _obey_signals(crew: Crew) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+async def _obey_signals(crew: Crew, *, task_status: TaskStatus[None]) -> None:
+    obeyed = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else nohup wants us to stay
+        obeyed.append(signal.SIGHUP)
+    with anyio.open_signal_receiver(*obeyed) as signals:
+        task_status.started()
         async for _ in signals:
             if crew.scope.cancel_called:
                 crew.hurry()
@@ -201,7 +226,7 @@ async def _start(crew: Crew, settings: Settings, address: str) -> None:
         crew.environment["DATABASE_URL"] = url
     await crew.run("schema", "schema", "migrate")
     print("Starting one gateway and two workers.", flush=True)
-    await crew.start("gateway", "gateway")
+    await crew.start("gateway", "gateway", OUTLIVE_ADMIN_PORT=str(_admin_port(settings)))
     for name in WORKERS:
         await crew.start(name, "worker")
     await _ready(settings.host, int(crew.environment["OUTLIVE_PORT"]))

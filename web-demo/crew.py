@@ -4,12 +4,13 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process, TaskGroup
+from anyio.lowlevel import checkpoint_if_cancelled
 
 LEASH = Path(__file__).resolve().with_name("leash.py")
 HOLDER_STOP_SECONDS = 35.0  # schema.embedded gives PostgreSQL 30 s to write out and end
@@ -59,20 +60,27 @@ class Crew:
         self._members: dict[str, Process] = {}
         self._stopping = False
 
-    async def start(self, name: str, module: str) -> None:
-        """Starts `python -m MODULE`, which is to stay until stop()."""
-        process = await self._spawn(name, _on_leash(module))
+    async def start(self, name: str, module: str, **own: str) -> None:
+        """Starts `python -m MODULE`, which is to stay until stop(); `own` are variables that only it gets."""
+        process = await self._spawn(name, _on_leash(module), own=own)
         self._look_after(name, process, Lines(_output(process)))
 
     async def hold(self, name: str, module: str, *arguments: str, answer: str) -> str:
-        """Starts `python -m MODULE`, which is to stay until its input ends; returns its line that begins so."""
+        """Starts `python -m MODULE`, which is to stay until its input ends; returns its line that begins so.
+
+        Cancelled before that line, it asks the process to give up its start, and stop() waits for that.
+        """
         process = await self._spawn(name, _python(module, *arguments), stdin=PIPE)
         lines = Lines(_output(process))
-        while (line := await lines.next()) is not None:
-            if line.startswith(answer):
-                self._look_after(name, process, lines)
-                return line
-            _show(name, line)
+        try:
+            while (line := await lines.next()) is not None:
+                if line.startswith(answer):
+                    self._look_after(name, process, lines)
+                    return line
+                _show(name, line)
+        except anyio.get_cancelled_exc_class():
+            _terminate(process)
+            raise
         raise ChildEnded(name, await process.wait())
 
     async def run(self, name: str, module: str, *arguments: str) -> None:
@@ -102,14 +110,20 @@ class Crew:
     def hurry(self) -> None:
         """Kills what is on a leash; stop() goes on with the rest."""
         for process in self._members.values():
-            if process.stdin is None:
+            if process.stdin is None and process.returncode is None:
                 _kill(process)
 
-    async def _spawn(self, name: str, command: Sequence[str], stdin: int = DEVNULL) -> Process:
-        # A session of its own: Ctrl-C is for the runner alone, which then ends the others in order.
-        process = await anyio.open_process(
-            command, stdin=stdin, stdout=PIPE, stderr=STDOUT, env=self.environment, start_new_session=True
-        )
+    async def _spawn(
+        self, name: str, command: Sequence[str], stdin: int = DEVNULL, own: Mapping[str, str] | None = None
+    ) -> Process:
+        environment = {**self.environment, **(own or {})}
+        await checkpoint_if_cancelled()
+        # Cancelled in the middle, open_process would kill what it has started and tell nobody, who then waits for it.
+        with anyio.CancelScope(shield=True):
+            # A session of its own: Ctrl-C is for the runner alone, which then ends the others in order.
+            process = await anyio.open_process(
+                command, stdin=stdin, stdout=PIPE, stderr=STDOUT, env=environment, start_new_session=True
+            )
         self._members[name] = process
         return process
 
@@ -137,9 +151,7 @@ class Crew:
         await self._end_within(process, HOLDER_STOP_SECONDS)
 
     async def _end_within(self, process: Process, seconds: float) -> None:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+        _terminate(process)
         with anyio.move_on_after(seconds):
             await process.wait()
         if process.returncode is None:
@@ -159,6 +171,12 @@ def _on_leash(module: str, *arguments: str) -> list[str]:
 def _output(process: Process) -> ByteReceiveStream:
     assert process.stdout is not None
     return process.stdout
+
+
+def _terminate(process: Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
 
 
 def _kill(process: Process) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from schema.database import Database, DatabaseSettings
 from schema.kinds import JobKind, register_kind
 from schema.tenants import add_key, add_tenant, find_tenant
 from tests.support.databases import Databases
+from tests.support.demo import Demos
 from tests.support.servers import start_gateway
 
 SHOP = "https://shop.example"
@@ -73,6 +74,13 @@ class Desk:
                 " + (SELECT count(*) FROM outlive.job_contents)"
             )
         )
+
+
+@pytest.fixture
+def demos() -> Iterator[Demos]:
+    """Runs the demo in a folder of its own; whatever the test leaves running ends with it."""
+    with Demos() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

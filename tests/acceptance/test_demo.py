@@ -4,94 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.support.demo import READY_WITHIN_S, STOPPED_WITHIN_S, Demo, Demos
 from tests.support.waiting import until
 
-ROOT = Path(__file__).resolve().parents[2]
-READY_WITHIN_S = 50.0
-STOPPED_WITHIN_S = 50.0
-
 pytestmark = [pytest.mark.timeout(180), pytest.mark.anyio]
-
-
-class Demo:
-    """One run of the demo on a free port, with its data in `directory`."""
-
-    def __init__(self, directory: Path, **environment: str) -> None:
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("OUTLIVE_", "DATABASE_URL"))
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "web-demo"],
-            cwd=ROOT,
-            env={**kept, "OUTLIVE_EMBEDDED_DIR": str(directory), "OUTLIVE_PORT": "0", **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines.extend(self.process.stdout)
-
-    @property
-    def said(self) -> str:
-        return "".join(self.lines)
-
-    async def ready(self) -> tuple[str, int]:
-        await until(lambda: "is ready" in self.said or self.process.poll() is not None, READY_WITHIN_S)
-        found = re.search(r"is ready: +http://([0-9.]+):([0-9]+)/", self.said)
-        assert found, self.said
-        return found[1], int(found[2])
-
-    async def ended(self) -> int:
-        await until(lambda: self.process.poll() is not None, STOPPED_WITHIN_S)
-        self._reader.join(STOPPED_WITHIN_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return self.process.wait()
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="outlive-demo-"))
-    path.chmod(0o755)
-    yield path / "pg"
-    for process in processes_of(path):
-        process.kill()
-    shutil.rmtree(path)
-
-
-def processes_of(directory: Path) -> list[psutil.Process]:
-    """All live processes that were told of this folder."""
-    return [process for process in psutil.process_iter() if speaks_of(process, str(directory))]
-
-
-def speaks_of(process: psutil.Process, folder: str) -> bool:
-    try:
-        told = [*process.cmdline(), process.environ().get("OUTLIVE_EMBEDDED_DIR", "")]
-        return process.status() != psutil.STATUS_ZOMBIE and any(folder in word for word in told)
-    except psutil.Error:
-        return False
 
 
 def status_of(host: str, port: int, path: str) -> int:
@@ -129,19 +53,19 @@ def child_of(demo: Demo, module: str) -> psutil.Process:
     return next(child for child in psutil.Process(demo.process.pid).children() if module in child.cmdline())
 
 
-async def test_it_runs_and_ctrl_c_leaves_nothing(directory: Path) -> None:
-    demo = Demo(directory)
+async def test_it_runs_and_ctrl_c_leaves_nothing(demos: Demos) -> None:
+    demo = demos.run()
     host, port = await demo.ready()
     assert status_of(host, port, "/readyz") == 200
     assert status_of(host, port, "/") == 200
     demo.process.send_signal(signal.SIGINT)
     assert await demo.ended() == 0
     assert "Everything is stopped" in demo.said
-    assert processes_of(directory) == []
+    assert demos.processes() == []
 
 
-async def test_the_next_one_finds_the_jobs_of_the_last(directory: Path) -> None:
-    first = Demo(directory)
+async def test_the_next_one_finds_the_jobs_of_the_last(demos: Demos) -> None:
+    first = demos.run()
     host, port = await first.ready()
     browser = Browser(host, port)
     browser.ask("POST", "/demo/session")
@@ -149,17 +73,17 @@ async def test_the_next_one_finds_the_jobs_of_the_last(directory: Path) -> None:
     await until(lambda: browser.ask("GET", f"/api/ai/jobs/{job['job_id']}")["status"] == "succeeded", READY_WITHIN_S)
     first.process.terminate()
     await first.ended()
-    second = Demo(directory)
+    second = demos.run()
     browser.host, browser.port = await second.ready()
     assert browser.ask("GET", f"/api/ai/jobs/{job['job_id']}")["result"]["text"]
     second.process.terminate()
     await second.ended()
 
 
-async def test_a_second_one_says_so_and_ends(directory: Path) -> None:
-    first = Demo(directory)
+async def test_a_second_one_says_so_and_ends(demos: Demos) -> None:
+    first = demos.run()
     _, port = await first.ready()
-    second = Demo(directory)
+    second = demos.run()
     assert await second.ended() == 1
     assert f"already runs (process {first.process.pid}, its page is http://127.0.0.1:{port})" in second.said
     assert "Traceback" not in second.said
@@ -167,23 +91,23 @@ async def test_a_second_one_says_so_and_ends(directory: Path) -> None:
     assert await first.ended() == 0
 
 
-async def test_after_kill_9_nothing_stays_and_the_next_one_runs(directory: Path) -> None:
-    first = Demo(directory)
+async def test_after_kill_9_nothing_stays_and_the_next_one_runs(demos: Demos) -> None:
+    first = demos.run()
     await first.ready()
-    secret = (directory / "secret").read_text()
+    secret = (demos.directory / "secret").read_text()
     first.process.kill()
     await first.ended()
-    await until(lambda: processes_of(directory) == [], STOPPED_WITHIN_S)
-    second = Demo(directory)
+    await until(lambda: demos.processes() == [], STOPPED_WITHIN_S)
+    second = demos.run()
     await second.ready()
-    assert (directory / "secret").read_text() == secret
+    assert (demos.directory / "secret").read_text() == secret
     second.process.terminate()
     assert await second.ended() == 0
-    assert processes_of(directory) == []
+    assert demos.processes() == []
 
 
-async def test_after_kill_9_of_all_of_it_the_next_one_takes_the_server_over(directory: Path) -> None:
-    first = Demo(directory)
+async def test_after_kill_9_of_all_of_it_the_next_one_takes_the_server_over(demos: Demos) -> None:
+    first = demos.run()
     await first.ready()
     holder = child_of(first, "schema.embedded")
     (server,) = holder.children()
@@ -192,43 +116,35 @@ async def test_after_kill_9_of_all_of_it_the_next_one_takes_the_server_over(dire
     first.process.kill()
     await first.ended()
     assert server.is_running()
-    second = Demo(directory)
+    second = demos.run()
     await second.ready()
     second.process.terminate()
     assert await second.ended() == 0
-    assert processes_of(directory) == []
+    assert demos.processes() == []
 
 
 @pytest.mark.parametrize(
     ("module", "name"), [("gateway", "gateway"), ("worker", "worker [12]"), ("schema.embedded", "postgres")]
 )
-async def test_a_child_that_dies_is_named_and_ends_the_rest(directory: Path, module: str, name: str) -> None:
-    demo = Demo(directory)
+async def test_a_child_that_dies_is_named_and_ends_the_rest(demos: Demos, module: str, name: str) -> None:
+    demo = demos.run()
     await demo.ready()
     child_of(demo, module).kill()
     assert await demo.ended() == 1
     assert re.search(rf"Error: {name} ended with signal SIGKILL", demo.said), demo.said
     if module == "schema.embedded":
         # Its holder was killed, so the server has outlived the demo; the next one takes it over.
-        again = Demo(directory)
+        again = demos.run()
         await again.ready()
         again.process.terminate()
         assert await again.ended() == 0
-    assert processes_of(directory) == []
+    assert demos.processes() == []
 
 
-async def test_ctrl_c_before_it_is_up_leaves_nothing(directory: Path) -> None:
-    demo = Demo(directory)
-    await until(lambda: "Starting PostgreSQL" in demo.said, READY_WITHIN_S)
-    demo.process.send_signal(signal.SIGINT)
-    assert await demo.ended() == 0
-    assert processes_of(directory) == []
-
-
-async def test_a_port_that_is_taken_is_said_in_one_sentence(directory: Path) -> None:
+async def test_a_port_that_is_taken_is_said_in_one_sentence(demos: Demos) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        demo = Demo(directory, OUTLIVE_PORT=str(port))
+        demo = demos.run(OUTLIVE_PORT=str(port))
         assert await demo.ended() == 1
     assert f"port {port} of 127.0.0.1 is taken" in demo.said
     assert "Traceback" not in demo.said
