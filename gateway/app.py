@@ -20,6 +20,7 @@ from gateway.routes.kinds import kind_routes
 from gateway.routes.operations import operation_routes
 from gateway.routes.outcomes import outcome_routes
 from gateway.routes.retries import retry_routes
+from gateway.routes.stats import stats_routes
 from gateway.routes.streams import stream_routes
 from gateway.routes.tokens import token_routes
 from gateway.settings import GatewaySettings
@@ -77,6 +78,7 @@ def create_app(gateway: Gateway) -> Starlette:
             *stream_routes(),
             *token_routes(),
             *kind_routes(),
+            *stats_routes(),
             *operation_routes(),
             *(demo_routes() if demo else []),
         ],

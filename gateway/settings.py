@@ -26,6 +26,7 @@ class GatewaySettings:
     secrets: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 8080
+    admin_port: int = 8081
     public_url: str = ""
     origins: frozenset[str] = frozenset()
     grace_s: float = 30
@@ -105,6 +106,13 @@ def _option(name: str, variable: str, kind: Any, default: object, text: str) -> 
 _OPTIONS = (
     _option("host", "OUTLIVE_HOST", str, "127.0.0.1", "The address to listen at."),
     _option("port", "OUTLIVE_PORT", click.IntRange(0, 65_535), 8080, "0 picks a free one and prints it."),
+    _option(
+        "admin-port",
+        "OUTLIVE_ADMIN_PORT",
+        click.IntRange(0, 65_535),
+        8081,
+        "For /metrics, /livez and /readyz; 0 picks a free one and prints it.",
+    ),
     _option(
         "secret",
         "OUTLIVE_SECRET",

@@ -16,6 +16,7 @@ from schema.faults import explained
 from schema.logs import LogFormat, configure_logs
 from schema.readiness import wait_for_schema
 from schema.settings import database_options, database_settings
+from worker.admin import Admin, AdminPortTaken, admin_listener
 from worker.handlers.loading import HandlersError, load_kinds
 from worker.handlers.registry import BUILT_IN, Registry
 from worker.providers.catalog import Catalog
@@ -31,6 +32,8 @@ def main(
     lease_seconds: float,
     concurrency: int,
     grace_seconds: float,
+    host: str,
+    admin_port: int | None,
     providers: Path | None,
     handlers: tuple[str, ...],
     log: LogFormat | None,
@@ -38,10 +41,10 @@ def main(
 ) -> None:
     """Take jobs of the kinds that are registered here, run them, and keep every piece of their output."""
     configure_logs(log)
-    with explained(ProvidersFileError, HandlersError):
+    with explained(ProvidersFileError, HandlersError, AdminPortTaken):
         catalog = Catalog.load(providers, os.environ)
         registry = Registry((*BUILT_IN, *load_kinds(handlers)))
-        settings = WorkerSettings(lease_seconds, concurrency, grace_seconds)
+        settings = WorkerSettings(lease_seconds, concurrency, grace_seconds, host, admin_port)
         with database_settings(**database) as where:
             anyio.run(
                 _serve, settings, where, catalog, registry, backend_options={"loop_factory": uvloop.new_event_loop}
@@ -54,6 +57,8 @@ async def _serve(settings: WorkerSettings, where: DatabaseSettings, catalog: Cat
             worker = Worker(settings, database, catalog, registry)
             waiting = anyio.CancelScope()
             tasks.start_soon(_obey, signals, [worker.drain, worker.hurry], waiting)
+            if settings.admin_port is not None:
+                tasks.start_soon(Admin(worker).serve, await admin_listener(settings.host, settings.admin_port))
             with waiting:
                 await wait_for_schema(where)
             if not waiting.cancel_called:

@@ -25,6 +25,8 @@ class WorkerSettings:
     lease_s: float = 60
     concurrency: int = 16
     grace_s: float = 30
+    host: str = "127.0.0.1"
+    admin_port: int | None = None
     name: str = field(default_factory=_own_name)
 
 
@@ -57,6 +59,21 @@ def worker_options(command: _Command) -> _Command:
             show_default=True,
             show_envvar=True,
             help="The whole time for a stop.",
+        ),
+        click.option(
+            "--admin-port",
+            envvar="OUTLIVE_ADMIN_PORT",
+            type=click.IntRange(0, 65_535),
+            show_envvar=True,
+            help="For /metrics, /livez and /readyz; 0 picks a free one and prints it [default: none].",
+        ),
+        click.option(
+            "--host",
+            envvar="OUTLIVE_HOST",
+            default="127.0.0.1",
+            show_default=True,
+            show_envvar=True,
+            help="The address of the admin port.",
         ),
         click.option(
             "--providers",

@@ -1,4 +1,4 @@
-"""/livez and /readyz, for whoever runs the process. Metrics will stand beside them."""
+"""/livez and /readyz, for whoever runs the process, on both of its ports."""
 
 from starlette.requests import Request
 from starlette.responses import Response

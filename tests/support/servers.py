@@ -20,14 +20,16 @@ from tests.support.waiting import until
 SECRET = "a-secret-of-the-tests-longer-than-32-bytes"
 
 _LISTENING = re.compile(r"outlive gateway listening on (http://\S+)")
+_ADMIN = re.compile(r"outlive gateway admin listening on (http://\S+)")
 
 Environment = Mapping[str, str]
 
 
 class Gateway(ServerProcess):
-    """`url` is where it listens, the same after each `start_again`."""
+    """`url` is where it listens, the same after each `start_again`; `admin_url` is another each time."""
 
     url = ""
+    admin_url = ""
 
     async def start(self) -> None:
         """Launches it, and returns once /readyz answers 200."""
@@ -35,8 +37,11 @@ class Gateway(ServerProcess):
         await self.launch()
         await self.logs("outlive gateway listening on ", after=known)
         found = _LISTENING.search(self.log_text(), known)
+        # It says where its admin port is first.
+        admin = _ADMIN.search(self.log_text(), known)
         assert found is not None
-        self.url = found[1].rstrip("/")
+        assert admin is not None
+        self.url, self.admin_url = found[1], admin[1]
         await until(self._is_ready, START_WITHIN_S, what="200 from /readyz")
 
     async def start_again(self) -> None:
@@ -61,6 +66,7 @@ def environment_for(database_url: str, more: Environment | None = None) -> dict[
         "OUTLIVE_SECRET": SECRET,
         "OUTLIVE_LOG": "json",
         "OUTLIVE_GRACE_SECONDS": "10",
+        "OUTLIVE_ADMIN_PORT": "0",
         **(more or {}),
     }
 
@@ -68,8 +74,9 @@ def environment_for(database_url: str, more: Environment | None = None) -> dict[
 @asynccontextmanager
 async def start_gateway(database_url: str, environment: Environment | None = None) -> AsyncIterator[Gateway]:
     """A gateway on a free port of 127.0.0.1, ready to serve."""
-    free_ports = {"OUTLIVE_PORT": "0", "OUTLIVE_ADMIN_PORT": "0"}
-    async with Gateway("gateway", environment_for(database_url, {**free_ports, **(environment or {})})) as gateway:
+    async with Gateway(
+        "gateway", environment_for(database_url, {"OUTLIVE_PORT": "0", **(environment or {})})
+    ) as gateway:
         await gateway.start()
         yield gateway
 

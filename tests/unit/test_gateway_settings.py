@@ -56,7 +56,14 @@ def test_help_lists_every_variable() -> None:
     said = CliRunner().invoke(main, ["--help"], prog_name="gateway").output
     for name in (
         *("DATABASE_URL", "OUTLIVE_DIRECT_URL", "OUTLIVE_EMBEDDED_DIR", "OUTLIVE_POOL_SIZE", "OUTLIVE_SECRET"),
-        *("OUTLIVE_HOST", "OUTLIVE_PORT", "OUTLIVE_PUBLIC_URL", "OUTLIVE_ORIGINS", "OUTLIVE_GRACE_SECONDS"),
+        *(
+            "OUTLIVE_HOST",
+            "OUTLIVE_PORT",
+            "OUTLIVE_ADMIN_PORT",
+            "OUTLIVE_PUBLIC_URL",
+            "OUTLIVE_ORIGINS",
+            "OUTLIVE_GRACE_SECONDS",
+        ),
         *("OUTLIVE_HEARTBEAT_SECONDS", "OUTLIVE_STREAM_MAX_AGE_SECONDS", "OUTLIVE_MAX_STREAMS", "OUTLIVE_LOG"),
         "OUTLIVE_DEMO",
     ):
