@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import aclosing, suppress
-from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from schema.json_line import json_line
 from schema.runs import Lease, store_checkpoint
 from schema.text import clean_json, clean_text
 from worker.appender import Appender
-from worker.budget import Budget, estimate_usd
+from worker.budget import Budget, BudgetPassed, estimate_usd
 from worker.external import external_event
 from worker.handlers.kind import Answer, Json
 from worker.log_writer import CHUNK_CHARACTERS, LeaseLost, LogWriter, WriterBroken
@@ -134,14 +133,13 @@ class Context:
         """One request on the wire, with its row in the ledger and its pieces in the log. Raises CallFailed."""
         if self._provider is None:
             raise NoProvider
-        await self._check_budget(Decimal(0))
+        await self._check_budget()
         call = await self._open(self._provider)
         receipt = Receipt()
         try:
-            text = await self._follow(self._provider, prompt, receipt)
+            text = await self._follow(self._provider, prompt, call, receipt)
         finally:
-            receipt.abandon()
-            self._budget.book(receipt.cost_usd, may_be_more=receipt.cost_is_lower_bound)
+            self._book(call, receipt)
             with suppress(LeaseLost, WriterBroken):
                 await self._close(call, receipt)
         return Answer(
@@ -152,7 +150,15 @@ class Context:
             output_tokens=receipt.output_tokens,
         )
 
-    async def _follow(self, provider: Provider, prompt: Prompt, receipt: Receipt) -> str:
+    def _book(self, call: int, receipt: Receipt) -> None:
+        """What is known of the cost of a call that has ended; of one that was stopped for it, about how much."""
+        receipt.abandon()
+        stopped = receipt.outcome is CallOutcome.CANCEL_UNCONFIRMED and receipt.cost_usd is None
+        if stopped and self._budget.is_passed() and (usd := self._budget.expected(call)) is not None:
+            receipt.price(usd, "estimated")
+        self._budget.book(call, receipt.cost_usd, may_be_more=receipt.cost_is_lower_bound)
+
+    async def _follow(self, provider: Provider, prompt: Prompt, call: int, receipt: Receipt) -> str:
         """Say what comes, as long as the job may pay for it; returns the text."""
         price = provider.price(self._model)
         asked = sum(len(message.content) for message in prompt.messages)
@@ -166,17 +172,16 @@ class Context:
                 await self._say(piece)
                 got += len(piece.text)
                 if price is not None:
-                    await self._check_budget(estimate_usd(price, asked, got), receipt)
+                    self._budget.expect(call, estimate_usd(price, asked, got))
+                    await self._check_budget()
         return "".join(parts)
 
-    async def _check_budget(self, more_usd: Decimal, receipt: Receipt | None = None) -> None:
-        """Stop the run where its calls, and `more_usd` of the one in flight, cost more than the job may."""
-        if not self._budget.is_passed(more_usd):
-            return
-        if receipt is not None and receipt.cost_usd is None:
-            receipt.price(more_usd, "estimated")
-        self._on_budget_passed()
-        await anyio.lowlevel.checkpoint()
+    async def _check_budget(self) -> None:
+        """Stop the run where its calls cost more than the job may. Raises BudgetPassed behind a shield."""
+        if self._budget.is_passed():
+            self._on_budget_passed()
+            await anyio.lowlevel.checkpoint()
+            raise BudgetPassed
 
     async def _open(self, provider: Provider) -> int:
         """Commit the call's row before anything is sent; returns its number."""

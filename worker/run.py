@@ -31,6 +31,7 @@ from worker.budget import Budget
 from worker.context import Context
 from worker.ending import Result, Services, refused, save
 from worker.handlers.kind import Kind, Repeat
+from worker.leases import OVERTIME_SECONDS
 from worker.log_writer import LeaseLost, WriterBroken
 from worker.providers.provider import CallFailed, Provider
 from worker.verdicts import (
@@ -67,6 +68,7 @@ class Run:
     ) -> None:
         self.lease = claimed.lease
         self.held_until = held_until
+        self.renew_until = held_until + kind.time_limit_s + OVERTIME_SECONDS
         self._services = services
         self._claimed = claimed
         self._kind = kind
@@ -129,7 +131,10 @@ class Run:
     async def _handle(self) -> Result | Verdict | None:
         """The handler's result, or what its failure means; None where this run has nothing more to say."""
         with self._scope, anyio.move_on_after(self._kind.time_limit_s) as limit:
-            return await self._call_handler()
+            end = await self._call_handler()
+            # What a handler still makes of it after its calls cost too much is not taken.
+            if self._stop is not Stop.BUDGET:
+                return end
         return self._time_limit() if limit.cancelled_caught else self._stopped()
 
     async def _call_handler(self) -> Result | Verdict:
@@ -174,7 +179,7 @@ class Run:
             case Stop.CANCEL:
                 return Cancelled()
             case Stop.BUDGET:
-                return on_budget(self._budget.exposure)
+                return on_budget()
             case Stop.HAND_BACK:
                 return self._released()
             case Stop.LEASE_GIVEN_UP | Stop.OUT_OF_TIME:

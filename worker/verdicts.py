@@ -168,12 +168,9 @@ def on_handler_error() -> Verdict:
     return Over(Failure("handler_error", "permanent", message), AttemptOutcome.FAILED)
 
 
-def on_budget(exposure: Exposure) -> Verdict:
-    """After the calls so far have cost more than the job may."""
-    message = (
-        f"The job was stopped: its calls have cost {exposure.spent_usd.normalize():f} US dollars or more, "
-        f"and {exposure.max_cost_usd or 0:f} were allowed; allow more, or ask for less."
-    )
+def on_budget() -> Verdict:
+    """After the calls so far have cost more than the job may. How much, the user of a token is not told."""
+    message = "The job was stopped: its calls cost more than its max_cost_usd; allow more, or ask for less."
     return Over(Failure("max_cost_reached", "budget", message), AttemptOutcome.FAILED)
 
 

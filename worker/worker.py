@@ -7,6 +7,7 @@ grace, and what is left then is closed by the unknown rule.
 
 import asyncio
 import os
+import time
 from uuid import UUID
 
 import anyio
@@ -54,7 +55,10 @@ log = structlog.get_logger()
 
 
 class Worker:
-    """Call `run`; `drain` begins the stop and `hurry` shortens it."""
+    """Call `run`; `drain` begins the stop and `hurry` shortens it.
+
+    `claims` counts the jobs that it has taken; `is_ready` while it takes any.
+    """
 
     def __init__(self, settings: WorkerSettings, database: Database, catalog: Catalog, registry: Registry) -> None:
         self._settings = settings
@@ -69,14 +73,22 @@ class Worker:
         self._turns = Turns()
         self._kinds = [kind.name for kind in registry]
         self._runs: set[Run] = set()
+        self.claims = 0
+        self.is_ready = False
         self._wake = anyio.Event()
         self._draining = False
         self._cancels_hinted = anyio.Event()
         self._hurried = anyio.Event()
 
+    @property
+    def runs_in_hand(self) -> int:
+        """How many jobs it has at work."""
+        return len(self._runs)
+
     def drain(self) -> None:
         """Claim nothing more and come to an end within the grace."""
         self._draining = True
+        self.is_ready = False
         self._look()
         # Whatever hangs then, a result that PostgreSQL does not take above all, is the reaper's of another worker.
         asyncio.get_running_loop().call_later(self._settings.grace_s - LAST_SECONDS, os._exit, 1)
@@ -102,6 +114,7 @@ class Worker:
                 self._look_for_cancels,
             ):
                 side.start_soon(task)
+            self.is_ready = True
             log.info("worker ready", worker=self._settings.name, kinds=self._kinds, providers=self._catalog.names)
             async with anyio.create_task_group() as runs:
                 await self._claim_until_drained(runs)
@@ -151,7 +164,7 @@ class Worker:
 
     async def _claim(self, runs: TaskGroup, wanted: int) -> Claimed:
         """Take up to `wanted` jobs and start them."""
-        asked_at = anyio.current_time()
+        asked_at = time.monotonic()
         ask = Ask(
             *(self._settings.name, self._kinds, self._catalog.names, wanted, self._settings.lease_s),
             *(self._turns.virtual_now, self._turns.tags),
@@ -161,6 +174,7 @@ class Worker:
         except (DatabaseUnavailable, DatabaseBusy, WriteRefused) as error:
             log.warning("claim failed", error=str(error))
             return NOTHING
+        self.claims += len(claimed.runs)
         self._turns.took(claimed.turns)
         for each in claimed.runs:
             self._start(runs, each, self._keeper.first_deadline(asked_at))

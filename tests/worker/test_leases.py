@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from datetime import datetime
 
@@ -10,7 +12,7 @@ import pytest
 
 from schema.database import Database
 from schema.runs import AttemptOutcome, ClaimedRun, Lease, NextReason, put_back
-from tests.support.jobs import lease_row, locked, opened, running
+from tests.support.jobs import claim_one, lease_row, locked, opened, running
 from tests.support.proxy import proxy_to
 from tests.support.waiting import until
 from worker import leases as keeping
@@ -27,6 +29,7 @@ class Held:
     def __init__(self, run: ClaimedRun, held_until: float) -> None:
         self.lease: Lease = run.lease
         self.held_until = held_until
+        self.renew_until = math.inf
         self.lost = anyio.Event()
         self.given_up = anyio.Event()
         self.given_up_at = 0.0
@@ -44,7 +47,7 @@ class Held:
 
 
 def _holding(keeper: LeaseKeeper, run: ClaimedRun) -> Held:
-    held = Held(run, keeper.first_deadline(anyio.current_time()))
+    held = Held(run, keeper.first_deadline(time.monotonic()))
     keeper.hold(held)
     return held
 
@@ -152,8 +155,78 @@ async def test_the_deadline_counts_from_before_the_heartbeat_was_sent(database: 
         held = _holding(keeper, run)
         await far.fetchval("SELECT 1")
         proxy.delay_s = 0.15
-        sent_at = anyio.current_time()
-        assert await keeper._beat()
-        assert anyio.current_time() - sent_at > 0.25
+        sent_at = time.monotonic()
+        assert await keeper._beat(far, asyncio.get_running_loop())
+        assert time.monotonic() - sent_at > 0.25
         assert held.held_until - keeper.first_deadline(sent_at) < 0.1
         proxy.delay_s = 0
+
+
+def _busy(seconds: float) -> None:
+    """What a handler does that computes in the event loop."""
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        pass
+
+
+async def test_a_loop_that_is_blocked_for_longer_than_a_lease_loses_none(database: Database) -> None:
+    lease_s = 1.0
+    run = await running(database)
+    keeper = LeaseKeeper(database, lease_s)
+    held = _holding(keeper, run)
+    async with anyio.create_task_group() as tasks:
+        before = await _until_of(database, run)
+        tasks.start_soon(keeper.run)
+        await until(lambda: _moved(database, run, before))
+        _busy(2 * lease_s)
+        valid = "SELECT lease_until > clock_timestamp() FROM outlive.job_leases WHERE job_id = $1"
+        assert await database.fetchval(valid, run.lease.job_id)
+        await anyio.sleep(lease_s * keeping.MARGIN_SHARE)  # the watch has looked by then
+        assert held.untouched
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_hangs_beyond_its_time_limit_is_not_renewed_for_ever(database: Database) -> None:
+    hangs, goes_on = await running(database), await running(database)
+    keeper = LeaseKeeper(database, 1)
+    hanging, going = _holding(keeper, hangs), _holding(keeper, goes_on)
+    hanging.renew_until = time.monotonic()
+    async with anyio.create_task_group() as tasks:
+        before = await _until_of(database, hangs)
+        tasks.start_soon(keeper.run)
+        await hanging.given_up.wait()
+        assert await _until_of(database, hangs) == before
+        assert going.untouched
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_end_of_an_earlier_run_does_not_stop_the_heartbeats_of_the_next(database: Database) -> None:
+    """A job that was handed back may be claimed again by the same worker before the first run has quite gone."""
+    first = await running(database)
+    keeper = LeaseKeeper(database, 3)
+    earlier = _holding(keeper, first)
+    assert await put_back(database, first.lease, 2, NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False)
+    second = await claim_one(database, first.kind)
+    later = _holding(keeper, second)
+    keeper.release(earlier)
+    async with anyio.create_task_group() as tasks:
+        before = await _until_of(database, second)
+        tasks.start_soon(keeper.run)
+        await until(lambda: _moved(database, second, before))
+        assert later.untouched
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_the_heartbeats_die_of_ends_the_keeper(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of our own must end the worker loudly, in whatever thread it rose."""
+
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(keeping, "heartbeat", broken)
+    keeper = LeaseKeeper(database, 3)
+    _holding(keeper, await running(database))
+    with pytest.RaisesGroup(ZeroDivisionError):
+        await keeper.run()

@@ -22,6 +22,11 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 
 DEFAULT_TIME_LIMIT_S = 600  # one attempt; docs/protocol.md 5
 
+# What one request may ask for at most, too; docs/protocol.md 3.
+MOST_USD = Decimal(10_000)
+MOST_CALLS = 32_767  # as many as an attempt can number
+_NANO = Decimal("1e-9")
+
 WorksWith = Literal["any", "models", "none"]
 """Which providers a kind can use: any, only real models, or none because it calls nobody."""
 
@@ -110,6 +115,17 @@ class Kind:
     price_usd: Decimal | None = None
     max_cost_usd: Decimal | None = None
     calls: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse money that no job could be created with. Raises ValueError."""
+        for name, least in (("price_usd", 0), ("max_cost_usd", _NANO)):
+            usd = getattr(self, name)
+            if usd is not None and not (usd.is_finite() and least <= usd <= MOST_USD and usd == usd.quantize(_NANO)):
+                raise ValueError(f'{self.name}: {name} takes dollars with at most 9 decimals, like "0.25", not {usd}')
+        if self.price_usd is not None and self.max_cost_usd is not None and self.price_usd > self.max_cost_usd:
+            raise ValueError(f"{self.name}: price_usd is over max_cost_usd, and no more is ever charged; raise that")
+        if self.calls is not None and not 1 <= self.calls <= MOST_CALLS:
+            raise ValueError(f"{self.name}: calls takes 1 to {MOST_CALLS}, or None where nobody can say")
 
 
 def kind(
