@@ -43,6 +43,7 @@ async def remove_limit(database: Database, scope: str) -> bool:
     """Let as many run as there are; False where there was no limit."""
     async with database.transaction() as connection:
         await connection.fetch(statement("lock_limits"))
+        await connection.fetch(statement("lock_permits"), scope)
         return await connection.fetchrow(statement("remove_limit"), scope) is not None
 
 

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 from uuid import UUID
 
+import asyncpg
+
 from schema.database import Database
 from schema.errors import OutliveError
 from schema.executor import Executor
@@ -15,6 +17,8 @@ from schema.statements import statement
 
 # What a person reads of a ledger that is wrong throughout.
 FINDINGS = 50
+# A ledger of hundreds of millions of entries is read within that; the server's own limit is lifted.
+CHECK_SECONDS = 3600
 
 
 class NotAdmitted(OutliveError):
@@ -30,12 +34,12 @@ class QueueFull(NotAdmitted):
 
 
 class QuotaExceeded(NotAdmitted):
-    """The tenant's quota does not allow what the job would reserve."""
+    """The tenant's quota does not allow what the job would reserve. How much that is, a token's user is not told."""
 
     def __init__(self, amount_usd: Decimal, quota_usd: Decimal) -> None:
         super().__init__(
-            f"the job would reserve {amount_usd:f} US dollars and the quota of {quota_usd:f} does not allow it; "
-            "set a lower max_cost_usd, or have the quota raised"
+            "the tenant's quota does not allow what this job would reserve; set a lower max_cost_usd, "
+            "or have the quota raised"
         )
         self.amount_usd = amount_usd
         self.quota_usd = quota_usd
@@ -74,10 +78,14 @@ async def _check_queue(executor: Executor, tenant_id: UUID, most: int | None) ->
 
 
 async def check(database: Database) -> list[str]:
-    """What is wrong, one sentence each; none where ledger, accounts, reservations and jobs agree."""
-    async with alone_with_the_ledger(database) as connection:
-        accounts = await connection.fetch(statement("check_accounts"))
-        reservations = await connection.fetch(statement("check_reservations"), FINDINGS)
+    """What is wrong, one sentence each; none where ledger, accounts, reservations and jobs agree.
+
+    Nobody waits for it: what belongs together is committed together, so any snapshot agrees.
+    """
+    async with database.transaction() as connection:
+        await connection.execute(statement("take_time"))
+        accounts = await connection.fetch(statement("check_accounts"), timeout=CHECK_SECONDS)
+        reservations = await connection.fetch(statement("check_reservations"), FINDINGS, timeout=CHECK_SECONDS)
     return [
         *(
             f"account of {row['tenant']}, {row['period']}: reserved {_usd(row['reserved_usd'])}, charged "
@@ -86,9 +94,10 @@ async def check(database: Database) -> list[str]:
             for row in accounts
         ),
         *(
-            f"reservation of job {row['job_id']} ({row['status']}): {row['state']}, of {_usd(row['amount_usd'])} "
-            f"charged {_usd(row['charged_usd'])}; its ledger has {_usd(row['ledger_reserved_usd'])} reserved and "
-            f"{_usd(row['ledger_charged_usd'])} charged; somebody wrote to these tables by hand"
+            f"job {row['job_id']} ({row['status'] or 'not there'}): reservation {row['state'] or 'not there'}, of "
+            f"{_usd(row['amount_usd'])} charged {_usd(row['charged_usd'])}; its ledger has "
+            f"{_usd(row['ledger_reserved_usd'])} reserved and {_usd(row['ledger_charged_usd'])} charged; "
+            "somebody wrote to these tables by hand: put back what was there"
             for row in reservations
         ),
     ]
@@ -96,13 +105,16 @@ async def check(database: Database) -> list[str]:
 
 async def rebuild(database: Database) -> int:
     """Make all accounts anew from the ledger; returns how many there are."""
-    async with alone_with_the_ledger(database) as connection:
-        await rebuild_accounts(connection)
-        return int((await connection.fetchrow(statement("money_totals")))["accounts"])
+    for row in await database.fetch(statement("list_tenants")):
+        async with books_closed(database, row["id"]) as connection:
+            await rebuild_accounts(connection, row["id"])
+    row = await database.fetchrow(statement("money_totals"))
+    assert row is not None
+    return int(row["accounts"])
 
 
-async def rebuild_accounts(executor: Executor, tenant_id: UUID | None = None) -> None:
-    """Of one tenant or all, inside alone_with_the_ledger."""
+async def rebuild_accounts(executor: Executor, tenant_id: UUID) -> None:
+    """Of one tenant, inside books_closed."""
     await executor.fetch(statement("forget_accounts"), tenant_id)
     await executor.fetch(statement("rebuild_accounts"), tenant_id)
 
@@ -115,11 +127,11 @@ async def totals(database: Database) -> str:
 
 
 @asynccontextmanager
-async def alone_with_the_ledger(database: Database, tenant_id: UUID | None = None) -> AsyncIterator[Executor]:
-    """A transaction in which nobody else reserves for the tenant (all without one) or settles anything."""
+async def books_closed(database: Database, tenant_id: UUID) -> AsyncIterator[asyncpg.Connection]:
+    """A transaction in which nobody else reserves or settles for the tenant."""
     async with database.transaction() as connection:
-        await connection.fetch(statement("lock_tenants"), tenant_id)
-        await connection.fetch(statement("lock_ledger"))
+        await connection.fetch(statement("close_books"), tenant_id)
+        await connection.fetch(statement("hold_tenant"), tenant_id)
         yield connection
 
 

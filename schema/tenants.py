@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from schema.database import Database
 from schema.errors import NameTaken, NoSuchKey, NoSuchTenant, SettingInvalid
-from schema.money import alone_with_the_ledger, rebuild_accounts
+from schema.money import books_closed, rebuild_accounts
 from schema.statements import statement
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -73,7 +73,7 @@ async def add_tenant(database: Database, name: str, terms: Terms = _NO_TERMS) ->
 
 async def set_terms(database: Database, tenant: Tenant, terms: Terms) -> None:
     """Change what a tenant may have, from the next creation and the next claim on."""
-    async with alone_with_the_ledger(database, tenant.id) as connection:
+    async with books_closed(database, tenant.id) as connection:
         await connection.fetch(statement("set_tenant"), tenant.id, *astuple(terms))
         await rebuild_accounts(connection, tenant.id)
 

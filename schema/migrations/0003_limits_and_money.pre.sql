@@ -46,6 +46,10 @@ CREATE INDEX ai_jobs_lanes ON outlive.ai_jobs (tenant_id, kind, coalesce(provide
 -- For max_queued; what is queued is counted in the lanes.
 CREATE INDEX ai_jobs_scheduled_of_tenant ON outlive.ai_jobs (tenant_id) WHERE status = 'scheduled';
 
+-- For statistics of a window: jobs end in the order in which their rows are written, nearly. 48 kB at a million jobs,
+-- where a btree has 21 MB that each end would have to keep up.
+CREATE INDEX ai_jobs_finished ON outlive.ai_jobs USING brin (finished_at) WITH (pages_per_range = 32);
+
 ALTER TABLE outlive.provider_calls ADD COLUMN kept boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN outlive.provider_calls.kept IS 'a checkpoint stands on it: a later attempt does not pay for it again, and an accepted result rests on it';
 
@@ -135,14 +139,39 @@ BEGIN
     END LOOP;
 END $$;
 
+-- What a run held goes with its lease, whoever ends that, a worker from before this migration too. By a statement of its
+-- own, which sees the permits of a limit that was set after the statement of the end had begun: that one would leave them
+-- held for ever.
+CREATE FUNCTION outlive.give_back_permits() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM gone WHERE gone.scopes IS NOT NULL) THEN
+        RETURN NULL;
+    END IF;
+    WITH held AS MATERIALIZED (
+        SELECT p.scope, p.slot FROM gone CROSS JOIN LATERAL unnest(gone.scopes, gone.slots) AS h(scope, slot)
+        JOIN outlive.permits p ON p.scope = h.scope AND p.slot = h.slot AND p.holder = gone.run_token
+        ORDER BY p.scope, p.slot FOR UPDATE OF p
+    )
+    UPDATE outlive.permits p SET holder = NULL FROM held WHERE p.scope = held.scope AND p.slot = held.slot;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER job_leases_give_back AFTER DELETE ON outlive.job_leases REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION outlive.give_back_permits();
+
 -- ---------------------------------------------------------------- the claim
+
+-- `start_before` bounds the first start only: a later attempt that it kept from being taken would wait for ever.
+CREATE FUNCTION outlive.may_start(attempt smallint, attempts smallint, max_attempts smallint, start_before timestamptz)
+    RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN attempts < max_attempts AND (start_before IS NULL OR start_before > now() OR attempt > 0);
 
 -- Takes up to `wanted` jobs for a worker: job, permits, lease, attempt and `attempt` event in one commit.
 -- Tenants take turns by start tags, as in start-time fair queueing (Goyal, Vin and Cheng, 1996): a tenant's next job
 -- bears the tag of its last plus 1 / weight, never less than `virtual_now`, and the lowest tag is next. The worker
 -- remembers the tags (`served`, `tags`), so there is no row that all claims would queue on; every worker being fair,
 -- all together are. Within a tenant priority decides, then age. Nothing waits for a lock but for a change of limits.
--- A last row without a job says that there was more, which somebody else was at: ask again.
+-- What others are at, and what has no permit left, is passed over, and then whoever is behind it is looked at.
+-- A last row without a job says that others were at what is left: ask again.
 CREATE FUNCTION outlive.claim_jobs(
     worker text, lease_s double precision, kinds text[], providers text[], wanted integer,
     virtual_now double precision, served uuid[], tags double precision[]
@@ -152,109 +181,159 @@ CREATE FUNCTION outlive.claim_jobs(
     traceparent text, idle_releases smallint, throttled_s integer, max_cost_usd numeric, call_usd numeric,
     spent_usd numeric, unknown_calls bigint, input json, checkpoint json
 )
--- Statistics of a table that has just been filled, or emptied, would now and then choose to read all of it, and a
--- session keeps its plan for hours.
-LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+-- Statistics of a table that has just been filled, or emptied, would now and then choose to read all of it, or to read
+-- and sort all that is queued once for each lane, and a session keeps its plan for hours. Only the index has the order.
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_incremental_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    -- Jobs looked at beyond those wanted, because others may be at the first ones.
-    spare   constant integer := 32;
+    -- Looked at beyond what is wanted, because others may be at the first ones; each further round looks further.
+    spare   integer := 8;
+    -- From the third round on turns are given out that may not be used: what then is one tenant's too much now is the
+    -- others' by its tag in the next claim.
+    lavish  integer := 0;
+    -- Who is not ahead is as near as can be: past so many of them the walk along the lanes stops, 25 us each. They are
+    -- ahead once they were served, so the next ones come, at the latest when all were.
+    ties_most constant integer := 200;
+    nobody  constant uuid := '00000000-0000-0000-0000-000000000000';
     each    record;
     got     text;
     free    integer;
     token   uuid;
+    need    integer;
+    missed  integer;
+    bound   text[];
     closed  text[] := '{}';
+    crowded boolean := false;
+    busy    uuid[] := '{}';
     ids     uuid[] := '{}';
     tokens  uuid[] := '{}';
-    marks   double precision[] := '{}';
+    owners  uuid[] := '{}';
     weights smallint[] := '{}';
+    got_by  integer[];
     held_tokens uuid[] := '{}';
     held_scopes text[] := '{}';
     held_slots  integer[] := '{}';
-    seen    integer := 0;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(outlive.limits_lock());
-    FOR each IN
-        WITH RECURSIVE lane AS (
-            (SELECT j.tenant_id, j.kind, coalesce(j.provider, '') AS provider, j.priority, j.run_at
-            FROM outlive.ai_jobs j WHERE j.status = 'queued'
-            ORDER BY j.tenant_id, j.kind, coalesce(j.provider, ''), j.priority DESC, j.run_at, j.id LIMIT 1)
-            UNION ALL
-            SELECT head.* FROM lane CROSS JOIN LATERAL (
-                SELECT j.tenant_id, j.kind, coalesce(j.provider, ''), j.priority, j.run_at
-                FROM outlive.ai_jobs j
-                WHERE j.status = 'queued'
-                    AND (j.tenant_id, j.kind, coalesce(j.provider, '')) > (lane.tenant_id, lane.kind, lane.provider)
-                ORDER BY j.tenant_id, j.kind, coalesce(j.provider, ''), j.priority DESC, j.run_at, j.id LIMIT 1
-            ) AS head
-        ), open_lane AS MATERIALIZED (
-            SELECT lane.tenant_id, lane.kind, lane.provider, t.weight, l.scopes,
-                greatest(virtual_now, s.tag) AS tag
-            FROM lane JOIN outlive.tenants t ON t.id = lane.tenant_id
-            LEFT JOIN unnest(served, tags) AS s(tenant_id, tag) ON s.tenant_id = lane.tenant_id
-            CROSS JOIN LATERAL (
-                SELECT array_agg(scope ORDER BY scope) AS scopes, bool_or(outlive.is_full(scope)) AS full_one
-                FROM outlive.limits
-                WHERE scope IN ('global', 'provider:' || lane.provider, 'tenant:' || t.name)
-            ) AS l
-            WHERE lane.kind = ANY (kinds) AND (lane.provider = '' OR lane.provider = ANY (providers))
-                AND l.full_one IS NOT TRUE
-            ORDER BY greatest(virtual_now, s.tag), lane.priority DESC, lane.run_at LIMIT wanted + spare
-        ), waiting AS (
-            SELECT o.tenant_id, o.weight, o.scopes, o.tag, j.id, j.priority, j.run_at
-            FROM open_lane o CROSS JOIN LATERAL (
-                SELECT id, priority, run_at FROM outlive.ai_jobs j
-                WHERE j.status = 'queued' AND j.tenant_id = o.tenant_id AND j.kind = o.kind
-                    AND coalesce(j.provider, '') = o.provider AND j.attempts < j.max_attempts
-                    -- Bounds the first start only: a later attempt that it kept from being taken would wait for ever.
-                    AND (j.start_before IS NULL OR j.start_before > now() OR j.attempt > 0)
-                ORDER BY priority DESC, run_at, id LIMIT wanted + spare
-            ) AS j
-        )
-        SELECT id, scopes, weight, tag + (row_number() OVER turns - 1) / weight::double precision AS tag
-        FROM waiting WINDOW turns AS (PARTITION BY tenant_id ORDER BY priority DESC, run_at, id)
-        ORDER BY tag + (row_number() OVER turns - 1) / weight::double precision, priority DESC, run_at, id
-        LIMIT wanted + spare
-    LOOP
-        EXIT WHEN cardinality(ids) = wanted;
-        seen := seen + 1;
-        CONTINUE WHEN each.scopes && closed;
-        PERFORM FROM outlive.ai_jobs j WHERE j.id = each.id AND j.status = 'queued' FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        token := gen_random_uuid();
-        FOREACH got IN ARRAY coalesce(each.scopes, '{}') LOOP
-            SELECT p.slot INTO free FROM outlive.permits p
-            WHERE p.scope = got AND p.holder IS NULL AND NOT p.surplus LIMIT 1 FOR UPDATE SKIP LOCKED;
+    -- Of all and of providers; a tenant's is looked up with it.
+    SELECT coalesce(array_agg(scope), '{}'), coalesce(array_agg(scope) FILTER (WHERE outlive.is_full(scope)), '{}')
+    INTO bound, closed FROM outlive.limits WHERE scope < 'tenant:';
+    FOR round IN 1..4 LOOP
+        EXIT WHEN 'global' = ANY (closed);
+        need := wanted - cardinality(ids);
+        got_by := array_fill(0, ARRAY[need + spare]);
+        missed := cardinality(busy) + cardinality(closed);
+        FOR each IN
+            WITH RECURSIVE lane AS (
+                SELECT nobody AS tenant_id, '' AS kind, '' AS provider, 0::smallint AS priority, now() AS run_at,
+                    nobody AS id, 1::smallint AS weight, NULL::text AS own_scope, false AS is_open, 0 AS ties
+                UNION ALL
+                SELECT head.*, t.weight, own.scope, may.be_taken,
+                    lane.ties + (may.be_taken AND head.tenant_id <> lane.tenant_id
+                        AND head.tenant_id <> ALL (served || owners))::integer
+                FROM lane CROSS JOIN LATERAL (
+                    SELECT j.tenant_id, j.kind, coalesce(j.provider, '') AS provider, j.priority, j.run_at, j.id
+                    FROM outlive.ai_jobs j
+                    WHERE j.status = 'queued' AND j.id <> ALL (ids || busy)
+                        AND outlive.may_start(j.attempt, j.attempts, j.max_attempts, j.start_before)
+                        AND (j.tenant_id, j.kind, coalesce(j.provider, '')) > (lane.tenant_id, lane.kind, lane.provider)
+                    ORDER BY j.tenant_id, j.kind, coalesce(j.provider, ''), j.priority DESC, j.run_at, j.id LIMIT 1
+                ) AS head JOIN outlive.tenants t ON t.id = head.tenant_id
+                LEFT JOIN outlive.limits own ON own.scope = 'tenant:' || t.name
+                CROSS JOIN LATERAL (
+                    SELECT head.kind = ANY (kinds) AND (head.provider = '' OR head.provider = ANY (providers))
+                        AND 'provider:' || head.provider <> ALL (closed)
+                        AND (own.scope IS NULL OR (own.scope <> ALL (closed) AND NOT outlive.is_full(own.scope))) AS be_taken
+                ) AS may
+                WHERE lane.ties < need + spare + ties_most
+            ), open_lane AS MATERIALIZED (
+                SELECT lane.*, greatest(virtual_now, s.tag) + coalesce(had.jobs, 0) / lane.weight::double precision AS tag,
+                    array_remove(ARRAY[
+                        CASE WHEN 'global' = ANY (bound) THEN 'global' END,
+                        CASE WHEN 'provider:' || lane.provider = ANY (bound) THEN 'provider:' || lane.provider END,
+                        lane.own_scope
+                    ], NULL) AS scopes,
+                    row_number() OVER (PARTITION BY lane.tenant_id ORDER BY lane.priority DESC, lane.run_at, lane.id) AS place
+                FROM lane LEFT JOIN unnest(served, tags) AS s(tenant_id, tag) ON s.tenant_id = lane.tenant_id
+                LEFT JOIN (SELECT o.id, count(*) AS jobs FROM unnest(owners) AS o(id) GROUP BY o.id) AS had
+                    ON had.id = lane.tenant_id
+                -- The tenant at which the walk stopped has lanes that were not seen.
+                WHERE lane.is_open AND lane.ties < need + spare + ties_most
+            ), near AS (
+                SELECT tenant_id FROM open_lane WHERE place = 1
+                ORDER BY tag, priority DESC, run_at, id LIMIT need + spare
+            ), waiting AS (
+                SELECT o.tenant_id, o.weight, o.scopes, o.tag, j.*,
+                    row_number() OVER (PARTITION BY o.tenant_id ORDER BY j.priority DESC, j.run_at, j.id) AS place
+                FROM near JOIN open_lane o USING (tenant_id) CROSS JOIN LATERAL (
+                    SELECT id, priority, run_at FROM outlive.ai_jobs j
+                    WHERE j.status = 'queued' AND j.tenant_id = o.tenant_id AND j.kind = o.kind
+                        AND coalesce(j.provider, '') = o.provider AND j.id <> ALL (ids || busy)
+                        AND outlive.may_start(j.attempt, j.attempts, j.max_attempts, j.start_before)
+                    ORDER BY priority DESC, run_at, id LIMIT need + spare
+                ) AS j
+                WHERE o.place <= need + spare
+            ), turn AS (
+                SELECT *, row_number() OVER (
+                    ORDER BY tag + (place - 1) / weight::double precision, priority DESC, run_at, id
+                ) AS rank
+                FROM waiting WHERE place <= need + spare
+            )
+            SELECT id, tenant_id, scopes, weight, dense_rank() OVER (ORDER BY tenant_id) AS tenant,
+                count(*) FILTER (WHERE rank <= need + lavish) OVER (PARTITION BY tenant_id) AS turns
+            FROM turn ORDER BY rank
+        LOOP
+            EXIT WHEN cardinality(ids) = wanted;
+            CONTINUE WHEN got_by[each.tenant] >= each.turns OR each.scopes && closed;
+            PERFORM FROM outlive.ai_jobs j WHERE j.id = each.id AND j.status = 'queued' FOR UPDATE SKIP LOCKED;
             IF NOT FOUND THEN
-                closed := closed || got;
-                EXIT;
+                busy := busy || each.id;
+                CONTINUE;
             END IF;
-            UPDATE outlive.permits p SET holder = token WHERE p.scope = got AND p.slot = free;
-            held_tokens := held_tokens || token;
-            held_scopes := held_scopes || got;
-            held_slots := held_slots || free;
+            token := gen_random_uuid();
+            FOREACH got IN ARRAY each.scopes LOOP
+                SELECT p.slot INTO free FROM outlive.permits p
+                WHERE p.scope = got AND p.holder IS NULL AND NOT p.surplus LIMIT 1 FOR UPDATE SKIP LOCKED;
+                IF NOT FOUND THEN
+                    closed := closed || got;
+                    crowded := crowded OR NOT outlive.is_full(got);
+                    EXIT;
+                END IF;
+                UPDATE outlive.permits p SET holder = token WHERE p.scope = got AND p.slot = free;
+                held_tokens := held_tokens || token;
+                held_scopes := held_scopes || got;
+                held_slots := held_slots || free;
+            END LOOP;
+            IF each.scopes && closed THEN
+                UPDATE outlive.permits p SET holder = NULL
+                FROM unnest(held_tokens, held_scopes, held_slots) AS h(token_of, scope_of, slot_of)
+                WHERE h.token_of = token AND p.scope = h.scope_of AND p.slot = h.slot_of;
+                CONTINUE;
+            END IF;
+            ids := ids || each.id;
+            tokens := tokens || token;
+            owners := owners || each.tenant_id;
+            weights := weights || each.weight;
+            got_by[each.tenant] := got_by[each.tenant] + 1;
         END LOOP;
-        IF each.scopes && closed THEN
-            UPDATE outlive.permits p SET holder = NULL
-            FROM unnest(held_tokens, held_scopes, held_slots) AS h(token_of, scope_of, slot_of)
-            WHERE h.token_of = token AND p.scope = h.scope_of AND p.slot = h.slot_of;
-            CONTINUE;
-        END IF;
-        ids := ids || each.id;
-        tokens := tokens || token;
-        marks := marks || each.tag;
-        weights := weights || each.weight;
+        EXIT WHEN cardinality(ids) = wanted OR missed = cardinality(busy) + cardinality(closed);
+        lavish := CASE WHEN round = 1 THEN 0 ELSE spare * 8 END;
+        spare := spare * 8;
     END LOOP;
 
     RETURN QUERY
     WITH ready AS (
-        SELECT * FROM unnest(ids, tokens, marks, weights) AS r(id, run_token, tag, weight)
+        SELECT r.id, r.run_token, r.weight, r.place, greatest(virtual_now, s.tag)
+            + (row_number() OVER (PARTITION BY r.owner ORDER BY r.place) - 1) / r.weight::double precision AS tag
+        FROM unnest(ids, tokens, owners, weights) WITH ORDINALITY AS r(id, run_token, owner, weight, place)
+        LEFT JOIN unnest(served, tags) AS s(tenant_id, tag) ON s.tenant_id = r.owner
     ), taken AS (
         UPDATE outlive.ai_jobs j
         SET status = 'running', attempt = j.attempt + 1, attempts = j.attempts + 1, last_seq = j.last_seq + 1,
             started_at = coalesce(j.started_at, now())
         FROM ready WHERE j.id = ready.id
-        RETURNING j.*, ready.run_token, ready.tag, ready.weight
+        RETURNING j.*, ready.run_token, ready.tag, ready.weight, ready.place
     ), lease AS (
         INSERT INTO outlive.job_leases (job_id, run_token, attempt, worker, lease_until, last_seq, scopes, slots)
         SELECT t.id, t.run_token, t.attempt, worker, clock_timestamp() + make_interval(secs => lease_s), t.last_seq,
@@ -282,8 +361,8 @@ BEGIN
             count(*) FILTER (WHERE cost_usd IS NULL OR cost_is_lower_bound) AS unknown_calls
         FROM outlive.provider_calls p WHERE p.job_id = t.id AND t.attempt > 1
     ) AS p
-    ORDER BY t.tag, t.priority DESC, t.run_at, t.id;
-    IF cardinality(ids) < least(seen, wanted) THEN
+    ORDER BY t.tag, t.place;
+    IF cardinality(ids) < wanted AND (crowded OR cardinality(busy) > 0) THEN
         RETURN NEXT;
     END IF;
 END $$;
@@ -344,9 +423,24 @@ CREATE TABLE outlive.quota_accounts (
 CREATE FUNCTION outlive.this_month() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
     RETURN to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM');
 
--- What a commit that ends jobs of several tenants holds before it changes the first account: two such commits would
--- deadlock where each took them in the order of its jobs. Tenants first, since whoever makes accounts anew holds theirs.
-CREATE FUNCTION outlive.hold_accounts() RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Whoever writes to a tenant's books holds this shared, whoever makes its account anew alone, until the commit: an
+-- account never misses an entry. Not the tenant's row: those who share a row let nobody in who wants it alone.
+CREATE FUNCTION outlive.books_lock(of_tenant uuid) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN hashtextextended('outlive books ' || of_tenant::text, 0);
+CREATE FUNCTION outlive.enter_books(of_tenant uuid) RETURNS void LANGUAGE sql
+    RETURN pg_advisory_xact_lock_shared(outlive.books_lock(of_tenant));
+
+-- Whether a creation need not be admitted, looked at behind the lock: what the creating statement itself sees may be
+-- from before a quota that has just been set. Volatile, so that it sees it.
+CREATE FUNCTION outlive.creates_freely(of_tenant uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM outlive.enter_books(of_tenant);
+    RETURN EXISTS (SELECT FROM outlive.tenants WHERE id = of_tenant AND max_queued IS NULL AND quota_usd IS NULL);
+END $$;
+
+-- What a commit that ends jobs holds before it changes the first account: two that end jobs of the same tenants would
+-- deadlock where each took them in the order of its jobs.
+CREATE FUNCTION outlive.hold_accounts(of_tenant uuid) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     ended uuid[];
 BEGIN
@@ -354,8 +448,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM set_config('outlive.accounts_held_by', pg_current_xact_id()::text, true);
-    SELECT array_agg(tenant_id) INTO ended FROM outlive.ai_jobs WHERE ended_xid = pg_current_xact_id();
-    PERFORM FROM outlive.tenants WHERE id = ANY (ended) ORDER BY id FOR KEY SHARE;
+    SELECT array_agg(DISTINCT tenant_id ORDER BY tenant_id) INTO ended
+    FROM (SELECT tenant_id FROM outlive.ai_jobs WHERE ended_xid = pg_current_xact_id() UNION SELECT of_tenant) AS each;
+    PERFORM outlive.enter_books(t.id) FROM unnest(ended) WITH ORDINALITY AS t(id, place) ORDER BY place;
     PERFORM FROM outlive.quota_accounts WHERE tenant_id = ANY (ended) ORDER BY tenant_id, period FOR NO KEY UPDATE;
 END $$;
 
@@ -401,19 +496,27 @@ BEGIN
     IF coalesce(promise.amount_usd, bill, 0) = 0 AND coalesce(bill, 0) = 0 THEN
         RETURN NULL;
     END IF;
+    PERFORM outlive.hold_accounts(promise.tenant_id);
     INSERT INTO outlive.quota_ledger (tenant_id, month, job_id, entry, reserved_usd, charged_usd)
     VALUES (promise.tenant_id, promise.month, NEW.id, CASE WHEN charges THEN 'charge' ELSE 'release' END,
         -coalesce(promise.amount_usd, 0), coalesce(bill, 0))
     -- An entry that somebody made by hand; `money check` tells of it.
     ON CONFLICT DO NOTHING;
-    -- Behind the entry: it has locked its tenant, so whoever makes the accounts anew has done so or has yet to begin.
-    IF NOT FOUND OR NOT EXISTS (SELECT FROM outlive.quota_accounts a WHERE a.tenant_id = promise.tenant_id) THEN
+    IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    PERFORM outlive.hold_accounts();
     UPDATE outlive.quota_accounts a
     SET reserved_usd = a.reserved_usd - coalesce(promise.amount_usd, 0), charged_usd = a.charged_usd + coalesce(bill, 0)
     WHERE a.tenant_id = promise.tenant_id AND a.period IN ('total', promise.month);
+    IF NOT FOUND THEN
+        -- Of a job without a bound, from before its tenant had a quota.
+        INSERT INTO outlive.quota_accounts AS a (tenant_id, period, reserved_usd, charged_usd)
+        SELECT t.id, CASE t.quota_period WHEN 'total' THEN 'total' ELSE promise.month END,
+            -coalesce(promise.amount_usd, 0), coalesce(bill, 0)
+        FROM outlive.tenants t WHERE t.id = promise.tenant_id AND t.quota_usd IS NOT NULL
+        ON CONFLICT (tenant_id, period) DO UPDATE
+        SET reserved_usd = a.reserved_usd + excluded.reserved_usd, charged_usd = a.charged_usd + excluded.charged_usd;
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER ai_jobs_settle AFTER UPDATE ON outlive.ai_jobs FOR EACH ROW

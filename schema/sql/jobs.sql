@@ -13,9 +13,8 @@ WITH job AS (
         call_usd, reserved_usd, status, last_seq)
     SELECT $1, t.id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, coalesce($13, now()), $14, $15, $18, $19, $20, $21,
         CASE WHEN $13 > now() THEN 'scheduled' ELSE 'queued' END::outlive.job_status, 1
-    FROM outlive.tenants t WHERE t.id = $2 AND ($22 OR (t.max_queued IS NULL AND t.quota_usd IS NULL))
-    -- Whoever gives the tenant a quota just now is waited for: his account will not have this job.
-    FOR KEY SHARE OF t
+    FROM outlive.tenants t
+    WHERE t.id = $2 AND ($22 OR (t.max_queued IS NULL AND t.quota_usd IS NULL AND outlive.creates_freely(t.id)))
     ON CONFLICT (tenant_id, idempotency_scope, idempotency_key) DO NOTHING
     RETURNING id, tenant_id, status, run_at, reserved_usd
 ), content AS (
@@ -109,8 +108,7 @@ WITH old AS MATERIALIZED (
     SELECT j.*, c.input, c.metadata FROM outlive.ai_jobs j JOIN outlive.job_contents c ON c.job_id = j.id
     JOIN outlive.tenants t ON t.id = j.tenant_id
     WHERE j.id = $2 AND j.tenant_id = $3 AND j.status IN ('failed', 'cancelled')
-        AND ($8 OR (t.max_queued IS NULL AND t.quota_usd IS NULL))
-    FOR KEY SHARE OF t
+        AND ($8 OR (t.max_queued IS NULL AND t.quota_usd IS NULL AND outlive.creates_freely(t.id)))
 ), job AS (
     INSERT INTO outlive.ai_jobs (id, tenant_id, user_id, idempotency_scope, idempotency_key, request_hash, kind,
         provider, model, priority, max_attempts, on_unknown, run_at, traceparent, retry_of, max_cost_usd, price_usd,

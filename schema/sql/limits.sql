@@ -20,6 +20,10 @@ SELECT outlive.fit_permits($1)
 -- Its permits go with it; a row comes back where there was one. $1 scope
 DELETE FROM outlive.limits WHERE scope = $1 RETURNING scope
 
+-- name: lock_permits
+-- In the order in which ends take them: a deletion would take them as they lie. $1 scope
+SELECT FROM outlive.permits WHERE scope = $1 ORDER BY slot FOR UPDATE
+
 -- name: lock_limits
 -- No claim is under way then, and none begins.
 SELECT pg_advisory_xact_lock(outlive.limits_lock())

@@ -9,13 +9,17 @@ INSERT INTO outlive.quota_accounts (tenant_id, period) VALUES ($1, $2) ON CONFLI
 UPDATE outlive.quota_accounts SET reserved_usd = reserved_usd + $3
 WHERE tenant_id = $1 AND period = $2 AND reserved_usd + charged_usd + $3 <= $4 RETURNING period
 
+-- name: close_books
+-- Nobody writes to the tenant's books until we have committed, but whoever holds its row already. One tenant at a time,
+-- or two who close several would deadlock. $1 tenant_id
+SELECT pg_advisory_xact_lock(outlive.books_lock($1))
+
 -- name: hold_tenant
--- Whoever creates or settles for the tenant has committed or waits until we have: each writes an entry, which refers to
--- this row. One tenant at a time, or two who hold several would deadlock. $1 tenant_id
-SELECT FROM outlive.tenants WHERE id = $1 FOR UPDATE
+-- Behind close_books: whoever was creating under a quota has committed, and the next one waits. $1 tenant_id
+SELECT FROM outlive.tenants WHERE id = $1 FOR NO KEY UPDATE
 
 -- name: take_time
--- For whoever reads the whole ledger: it may be long.
+-- For whoever reads the whole ledger, which may be long and keeps nobody waiting.
 SET LOCAL statement_timeout = 0
 
 -- name: check_accounts
@@ -64,11 +68,11 @@ WHERE CASE
 ORDER BY job_id LIMIT $1
 
 -- name: forget_accounts
--- Under hold_tenant. $1 tenant_id
+-- Under both locks. $1 tenant_id
 DELETE FROM outlive.quota_accounts WHERE tenant_id = $1
 
 -- name: rebuild_accounts
--- Under hold_tenant, when there are none. $1 tenant_id
+-- Under both locks, when there are none. $1 tenant_id
 INSERT INTO outlive.quota_accounts (tenant_id, period, reserved_usd, charged_usd)
 SELECT l.tenant_id, CASE t.quota_period WHEN 'total' THEN 'total' ELSE l.month END, sum(l.reserved_usd),
     sum(l.charged_usd)

@@ -72,10 +72,10 @@ WITH job AS MATERIALIZED (SELECT id FROM outlive.ai_jobs WHERE id = $1 FOR UPDAT
 SELECT l.job_id FROM outlive.job_leases l JOIN job ON job.id = l.job_id FOR UPDATE OF l
 
 -- name: end_runs
--- The one end of jobs that run: terminal event, status, result, attempt, lease and permits in one commit, and the money
--- by the trigger on the status. A call that is open still was never confirmed as closed. A job does not come back where
--- its token is stale, its log is not where the caller thinks, somebody wants it cancelled and this is another end, or its
--- row or its lease is locked: one that is does not delay the others.
+-- The one end of jobs that run: terminal event, status, result, attempt and lease in one commit, the permits by the
+-- trigger on the lease, the money by the one on the status. A call that is open still was never confirmed as closed.
+-- A job does not come back where its token is stale, its log is not where the caller thinks, somebody wants it cancelled
+-- and this is another end, or its row or its lease is locked: one that is does not delay the others.
 -- $1 job_ids, $2 run_tokens, $3 last seqs, $4 statuses = kinds of the events, $5 their data, $6 outcomes of the attempts,
 -- $7 results, $8 error codes, $9 error classes, $10 error messages
 WITH ending AS MATERIALIZED (
@@ -92,7 +92,7 @@ WITH ending AS MATERIALIZED (
     ORDER BY l.job_id FOR UPDATE OF l SKIP LOCKED
 ), lease AS (
     DELETE FROM outlive.job_leases l USING held, ending e WHERE l.job_id = held.job_id AND e.job_id = l.job_id
-    RETURNING e.*, l.attempt, l.last_seq + 1 AS seq, l.scopes, l.slots
+    RETURNING e.*, l.attempt, l.last_seq + 1 AS seq
 ), event AS (
     INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
     SELECT job_id, seq, status::outlive.event_kind, attempt, data FROM lease
@@ -106,13 +106,6 @@ WITH ending AS MATERIALIZED (
 ), content AS (
     UPDATE outlive.job_contents c SET result = lease.result::json, error_message = lease.error_message
     FROM lease WHERE c.job_id = lease.job_id AND (lease.result IS NOT NULL OR lease.error_message IS NOT NULL)
-), permit AS MATERIALIZED (
-    SELECT p.scope, p.slot, lease.run_token FROM outlive.permits p
-    JOIN (lease CROSS JOIN LATERAL unnest(lease.scopes, lease.slots) AS h(scope, slot)) USING (scope, slot)
-    ORDER BY p.scope, p.slot FOR UPDATE OF p
-), given_back AS (
-    UPDATE outlive.permits p SET holder = NULL FROM permit h
-    WHERE p.scope = h.scope AND p.slot = h.slot AND p.holder = h.run_token
 )
 UPDATE outlive.ai_jobs j
 SET status = lease.status::outlive.job_status, last_seq = lease.seq, finished_at = now(),
@@ -130,7 +123,7 @@ WITH job AS MATERIALIZED (
 ), lease AS (
     DELETE FROM outlive.job_leases l USING job
     WHERE l.job_id = job.id AND l.run_token = $2 AND l.last_seq = $3
-    RETURNING l.job_id, l.run_token, l.attempt, l.last_seq, l.scopes, l.slots, now() + make_interval(secs => $4) AS run_at
+    RETURNING l.job_id, l.attempt, l.last_seq, now() + make_interval(secs => $4) AS run_at
 ), event AS (
     INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
     SELECT job_id, last_seq + 1, 'status', attempt, jsonb_build_object('status', 'scheduled',
@@ -143,13 +136,6 @@ WITH job AS MATERIALIZED (
     UPDATE outlive.provider_calls p SET outcome = 'unknown', error_class = 'unknown', error_code = 'not_confirmed',
         finished_at = now()
     FROM lease WHERE p.job_id = lease.job_id AND p.attempt = lease.attempt AND p.outcome = 'running'
-), permit AS MATERIALIZED (
-    SELECT p.scope, p.slot, lease.run_token FROM outlive.permits p
-    JOIN (lease CROSS JOIN LATERAL unnest(lease.scopes, lease.slots) AS h(scope, slot)) USING (scope, slot)
-    ORDER BY p.scope, p.slot FOR UPDATE OF p
-), given_back AS (
-    UPDATE outlive.permits p SET holder = NULL FROM permit h
-    WHERE p.scope = h.scope AND p.slot = h.slot AND p.holder = h.run_token
 )
 UPDATE outlive.ai_jobs j
 SET status = CASE WHEN $4 > 0 THEN 'scheduled' ELSE 'queued' END::outlive.job_status,
