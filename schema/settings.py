@@ -36,7 +36,7 @@ def database_options(command: _Command) -> _Command:
             default=10,
             show_default=True,
             show_envvar=True,
-            help="Connections of the pool; the LISTEN connection comes on top.",
+            help="Connections of the pool; LISTEN and a worker's heartbeats come on top.",
         ),
         click.option(
             "--embedded-dir",
