@@ -2,6 +2,7 @@
 
 import datetime
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
@@ -12,6 +13,7 @@ from tests.bench.beside import run_beside
 from tests.bench.idle import run_idle
 from tests.bench.live import Live, run_live
 from tests.bench.machine import facts
+from tests.bench.queues.scenario import run_queue, run_queue_limit
 
 SCENARIOS = {
     "one": Live(1, 20, 15),
@@ -21,18 +23,22 @@ SCENARIOS = {
     "storm": Live(1000, 30, 15),
 }
 BESIDE = ("one", "many")
+QUEUES = {"queue": run_queue, "queue-limit": run_queue_limit}
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice([*SCENARIOS, "idle"]))
+@click.argument("names", nargs=-1, type=click.Choice([*SCENARIOS, "idle", *QUEUES]))
 @click.option("--readers", default=2000, show_default=True, help="Of the idle measurement.")
-def main(names: tuple[str, ...], readers: int) -> None:
+@click.option("--repeats", default=3, show_default=True, help="Of each emptying of a queue.")
+@click.option("--jobs", default=3000, show_default=True, help="Of each emptying of a queue.")
+def main(names: tuple[str, ...], readers: int, repeats: int, jobs: int) -> None:
     """Measure. NAMES choose; none means all."""
     print(f"{datetime.date.today()}, {facts()}\n")  # noqa: DTZ011 - the day on the machine's own calendar
-    anyio.run(_all, names or (*SCENARIOS, "idle"), readers)
+    anyio.run(_streams, names or (*SCENARIOS, "idle"), readers)
+    anyio.run(_queues, names or QUEUES, repeats, jobs)
 
 
-async def _all(names: tuple[str, ...], readers: int) -> None:
+async def _streams(names: tuple[str, ...], readers: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         chosen = [each for each in names if each in SCENARIOS]
@@ -46,6 +52,14 @@ async def _all(names: tuple[str, ...], readers: int) -> None:
         if "idle" in names:
             print(f"\n{idle.HEAD}", flush=True)
             print(await run_idle(folder, readers), flush=True)
+
+
+async def _queues(names: Iterable[str], repeats: int, jobs: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            if name in QUEUES:
+                print()
+                await QUEUES[name](Path(folder), repeats, jobs)
 
 
 if __name__ == "__main__":
