@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -24,6 +25,10 @@ REQUIRE_ALL = "OUTLIVE_TEST_REQUIRE_ALL"
 
 # Tasks that were cancelled by the last line of a test end in the loop's next turns.
 LEAKED_TASKS_END_WITHIN_S = 1.0
+
+# Beyond its time-out, which is an exception that whatever the loop is just at may swallow: the test then goes on for
+# ever, and the run with it.
+HANGS_AFTER_S = 60.0
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -56,6 +61,34 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["outlive"] = node.config.stash[_SESSION]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that is cut has said what failed until then."""
+    if os.environ.get(REQUIRE_ALL) == "1" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAtOnce(config))
+
+
+class _FailuresAtOnce:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.section(f"{report.when} of {report.nodeid}", sep="-", red=True)
+            terminal.line(report.longreprtext)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit_s + HANGS_AFTER_S, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _drop_template(facts: dict[str, str]) -> None:
