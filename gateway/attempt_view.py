@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +30,8 @@ def _value(value: Any) -> Any:
     match value:
         case datetime():
             return rfc3339(value)
+        case date():
+            return value.isoformat()
         case Decimal():
             return usd(value)
         case _:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from uuid import UUID
 
@@ -13,8 +13,29 @@ from schema.statements import statement
 
 
 @dataclass(frozen=True, slots=True)
+class CallStart:
+    """A request that is about to be sent, the `call`-th of its attempt.
+
+    `asked` is a hash of what is asked for, where the generation could be gone on with; `continues` is the call whose
+    generation it goes on with, from its start unless it `keeps_text`. `seamless`: whether the log holds nothing but
+    this generation since the last checkpoint.
+    """
+
+    call: int
+    provider: str
+    model: str | None
+    asked: bytes | None = None
+    seamless: bool = False
+    continues: tuple[int, int] | None = None
+    keeps_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CallEnd:
-    """What is known of a call when it is over. A cost that is not known is None, which is not 0."""
+    """What is known of a call when it is over. A cost that is not known is None, which is not 0.
+
+    `resume_id` None: nobody can go on with it. Prices are US dollars per million tokens, those it was reckoned with.
+    """
 
     outcome: str
     error_class: str | None = None
@@ -30,11 +51,20 @@ class CallEnd:
     cost_usd: Decimal | None = None
     cost_source: str | None = None
     cost_is_lower_bound: bool = False
+    resume_id: str | None = None
+    price_input_usd: Decimal | None = None
+    price_output_usd: Decimal | None = None
+    priced_at: date | None = None
 
 
-async def open_call(executor: Executor, lease: Lease, call: int, provider: str, model: str | None) -> bool:
+async def open_call(executor: Executor, lease: Lease, start: CallStart) -> bool:
     """Record that a request is about to be sent; False where the lease is stale: then do not send it."""
-    row = await executor.fetchrow(statement("open_call"), lease.job_id, lease.run_token, call, provider, model)
+    row = await executor.fetchrow(
+        statement("open_call"),
+        *(lease.job_id, lease.run_token, start.call, start.provider, start.model, start.asked, start.seamless),
+        *(start.continues or (None, None)),
+        start.keeps_text,
+    )
     return row is not None
 
 
@@ -44,7 +74,8 @@ async def close_call(executor: Executor, lease: Lease, call: int, end: CallEnd) 
         statement("close_call"),
         *(lease.job_id, lease.attempt, call, end.outcome, end.error_class, end.error_code, end.http_status),
         *(end.finish_reason, end.provider_request_id, end.sent_at, end.first_chunk_at, end.input_tokens),
-        *(end.output_tokens, end.usage_source, end.cost_usd, end.cost_source, end.cost_is_lower_bound),
+        *(end.output_tokens, end.usage_source, end.cost_usd, end.cost_source, end.cost_is_lower_bound, end.resume_id),
+        *(end.price_input_usd, end.price_output_usd, end.priced_at),
     )
     return row is not None
 
@@ -103,6 +134,11 @@ class Call:
     cost_usd: Decimal | None
     cost_source: str | None
     cost_is_lower_bound: bool
+    price_input_usd: Decimal | None
+    price_output_usd: Decimal | None
+    priced_at: date | None
+    continues_attempt: int | None
+    continues_call: int | None
     resolved_outcome: str | None
     resolved_at: datetime | None
 

@@ -5,13 +5,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from schema.bookmarks import Bookmark, move_bookmarks
 from schema.database import Database
 from schema.drafts import Draft, EventKind
 from schema.executor import Executor
 from schema.jobs import Reach
 from schema.statements import statement
 
-__all__ = ["Append", "Draft", "Event", "EventKind", "LogHead", "append", "log_head", "read_after", "read_many"]
+__all__ = [
+    "Append",
+    "Draft",
+    "Event",
+    "EventKind",
+    "LogHead",
+    "append",
+    "append_marked",
+    "log_head",
+    "read_after",
+    "read_many",
+]
 
 # A page of the log: enough for a reader at full speed, small enough that fifty readers at once are 25 MiB.
 PAGE_ROWS = 1000
@@ -30,12 +42,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """What one run wants to add after `base_seq`."""
+    """What one run wants to add after `base_seq`, and where that brings its call if it can be gone on with."""
 
     job_id: UUID
     run_token: UUID
     base_seq: int
     drafts: Sequence[Draft]
+    bookmark: Bookmark | None = None
 
     @property
     def last_seq(self) -> int:
@@ -71,6 +84,17 @@ async def append(executor: Executor, appends: Collection[Append]) -> set[UUID]:
         *([event[column] for event in events] for column in range(4)),
     )
     return {row["job_id"] for row in rows}
+
+
+async def append_marked(database: Database, appends: Collection[Append]) -> set[UUID]:
+    """The same, with the bookmarks of what was written in the same commit: a text and its place are kept together."""
+    marks = {each.job_id: each.bookmark for each in appends if each.bookmark is not None}
+    if not marks:
+        return await append(database, appends)
+    async with database.transaction() as connection:
+        written = await append(connection, appends)
+        await move_bookmarks(connection, [(job_id, at) for job_id, at in marks.items() if job_id in written])
+    return written
 
 
 async def read_after(

@@ -40,6 +40,7 @@ class NextReason(StrEnum):
     THROTTLED = "throttled"
     RELEASED = "released"
     UNKNOWN_RETRY = "unknown_retry"
+    REATTACHED = "reattached"
 
 
 @dataclass(frozen=True, slots=True)

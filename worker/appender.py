@@ -15,10 +15,11 @@ from weakref import WeakSet
 import anyio
 import structlog
 
+from schema.bookmarks import Bookmark
 from schema.database import Database
 from schema.drafts import CancelBy, cancel_requested
 from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
-from schema.events import Append, Draft, append
+from schema.events import Append, Draft, append, append_marked
 from schema.executor import Executor
 from schema.hints import HintSender
 from schema.runs import Lease, leases_of
@@ -71,17 +72,23 @@ class Appender:
         self._writers.add(writer)
         return writer
 
-    async def chunk(self, writer: LogWriter, text: str) -> None:
-        """Add text; returns at once unless the buffer is full. Raises LeaseLost, WriterBroken."""
+    async def chunk(self, writer: LogWriter, text: str, at: Bookmark | None = None) -> None:
+        """Add text; returns at once unless the buffer is full. Raises LeaseLost, WriterBroken.
+
+        `at`: the place of its call, to be committed with it.
+        """
         await writer.room()
         urgent = writer.is_first
         writer.chunk(text)
+        writer.move(at)
         self._mark(writer, urgent=urgent)
 
-    async def event(self, writer: LogWriter, draft: Draft) -> None:
-        """Add an event; returns at once unless the buffer is full. Raises LeaseLost, WriterBroken."""
+    async def event(self, writer: LogWriter, *drafts: Draft, at: Bookmark | None = None) -> None:
+        """Add events together; returns at once unless the buffer is full. Raises LeaseLost, WriterBroken."""
         await writer.room()
-        writer.event(draft)
+        for draft in drafts:
+            writer.event(draft)
+        writer.move(at)
         self._mark(writer, urgent=False)
 
     def say_cancel_requested(self, writer: LogWriter, by: CancelBy) -> None:
@@ -164,7 +171,7 @@ class Appender:
 
     async def _write(self, writers: Collection[LogWriter]) -> None:
         try:
-            written = await append(self._database, [one for writer in writers if (one := writer.in_flight)])
+            written = await append_marked(self._database, [one for writer in writers if (one := writer.in_flight)])
             await self._settle(writers, written)
         except (DatabaseUnavailable, DatabaseBusy) as error:
             log.warning("flush not confirmed", runs=len(writers), error=str(error))

@@ -46,6 +46,10 @@ class Budget:
         unknown = self.exposure.unknown_calls + (cost_usd is None or may_be_more)
         self.exposure = replace(self.exposure, spent_usd=spent, unknown_calls=unknown)
 
+    def hand_over(self) -> None:
+        """What a call costs whose cost was not known is from now on another call's, which goes on with it."""
+        self.exposure = replace(self.exposure, unknown_calls=max(0, self.exposure.unknown_calls - 1))
+
     def is_passed(self) -> bool:
         """Whether the calls so far, those in flight too, cost more than the job may."""
         most = self.exposure.max_cost_usd

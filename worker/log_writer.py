@@ -5,6 +5,7 @@ from uuid import UUID
 
 import anyio
 
+from schema.bookmarks import Bookmark
 from schema.events import Append, Draft, EventKind
 from schema.runs import Lease
 
@@ -37,6 +38,7 @@ class LogWriter:
         self.has_cancel = False
         self.alone = anyio.Lock()
         self.in_flight: Append | None = None
+        self._bookmark: Bookmark | None = None
         self._drafts: list[Draft] = []
         self._text: list[str] = []
         self._text_size = 0
@@ -82,6 +84,10 @@ class LogWriter:
         self._drafts.append(draft)
         self._size += len(draft.data)
 
+    def move(self, at: Bookmark | None) -> None:
+        """All that was said of a call brings it to `at`, which goes out in one commit with that."""
+        self._bookmark = at or self._bookmark
+
     def _close_text(self) -> None:
         if self._text:
             self._drafts.append(Draft(EventKind.CHUNK, "".join(self._text)))
@@ -93,7 +99,8 @@ class LogWriter:
         if self.in_flight or self.held or self._error or not self._drafts:
             return self.in_flight
         drafts, self._drafts, self._size = self._drafts, [], 0
-        self.in_flight = Append(self.job_id, self.lease.run_token, self.last_seq, drafts)
+        bookmark, self._bookmark = self._bookmark, None
+        self.in_flight = Append(self.job_id, self.lease.run_token, self.last_seq, drafts, bookmark)
         return self.in_flight
 
     def committed(self, last_seq: int) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 import anyio
 import structlog
 
+from schema.bookmarks import find_unfinished
 from schema.calls import attempt_spent, close_open_calls, exposed
 from schema.database import Database
 from schema.drafts import cancel_requested
@@ -23,7 +24,7 @@ from schema.runs import ExpiredRun, Lease, list_expired, lock_expired, put_back
 from schema.waiting import expire_unstarted, promote_due
 from worker.external import external_event
 from worker.providers.provider import CallOutcome
-from worker.verdicts import Again, Cancelled, Over, Verdict, on_lost
+from worker.verdicts import Again, Cancelled, Left, Over, Verdict, on_lost
 
 # A job waits at most this much longer than its lease, or than its time; three small indexed reads each.
 LOOK_SECONDS = 1.0
@@ -106,7 +107,9 @@ class Reaper:
             last_seq = await self._close_calls(connection, expired)
             spent = await attempt_spent(connection, job_id, expired.lease.attempt)
             exposure = await exposed(connection, job_id, expired.exposure)
-            verdict = on_lost(replace(expired, exposure=exposure), has_spent=spent)
+            _, unfinished = await find_unfinished(connection, job_id)
+            left = Left.of(seamless=unfinished.seamless) if unfinished is not None else None
+            verdict = on_lost(replace(expired, exposure=exposure), has_spent=spent, left=left)
             await _carry_out(connection, expired.lease, last_seq, verdict)
         log.warning("lease expired", job_id=str(job_id), attempt=expired.lease.attempt, next=type(verdict).__name__)
         self._hints.events(job_id, last_seq + 1)

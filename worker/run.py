@@ -28,6 +28,7 @@ from schema.drafts import CancelBy
 from schema.runs import AttemptOutcome, ClaimedRun, NextReason
 from schema.text import clean_json
 from worker.budget import Budget
+from worker.caller import Caller, Wishes
 from worker.context import Context
 from worker.ending import Result, Services, refused, save
 from worker.handlers.kind import Kind, Repeat
@@ -74,10 +75,10 @@ class Run:
         self._kind = kind
         self._writer = services.appender.open(claimed.lease, claimed.last_seq)
         self._budget = Budget(claimed.exposure)
-        self._context = Context(
-            *(services.database, services.appender, self._writer, provider, claimed.model),
-            *(self._budget, self._pass_budget, claimed.checkpoint),
-        )
+        basics = (services.database, services.appender, self._writer)
+        wishes = Wishes(self._pass_budget, self._is_unwanted)
+        self._caller = Caller(*basics, provider, claimed.model, self._budget, wishes)
+        self._context = Context(*basics, self._caller, claimed.checkpoint)
         self._scope = anyio.CancelScope()
         self._stop: Stop | None = None
         self._is_ending = False
@@ -85,8 +86,8 @@ class Run:
     @property
     def is_safe_to_hand_back(self) -> bool:
         """Whether another worker may run the job again without harm."""
-        from_checkpoint = self._kind.repeat is Repeat.CHECKPOINT and self._context.checkpoint is not None
-        return self._kind.repeat is Repeat.SAFE or from_checkpoint
+        now = self._circumstances()
+        return now.is_repeatable or now.can_reattach
 
     def lose_lease(self) -> None:
         """Somebody else has the job."""
@@ -108,6 +109,10 @@ class Run:
         if self._stop is None and not self._is_ending:
             self._services.appender.say_cancel_requested(self._writer, CancelBy.BUDGET)
             self.stop(Stop.BUDGET)
+
+    def _is_unwanted(self) -> bool:
+        """Whether nobody wants what its calls still make; else another attempt may go on with it."""
+        return self._stop in {Stop.CANCEL, Stop.BUDGET}
 
     def stop(self, why: Stop) -> None:
         """Stop the handler; the first reason stands."""
@@ -139,6 +144,7 @@ class Run:
 
     async def _call_handler(self) -> Result | Verdict:
         try:
+            await self._caller.look_back()
             value = clean_json(await self._kind.handler(self._context, self._claimed.input))
             orjson.dumps(value)
             return Result(value)
@@ -161,13 +167,14 @@ class Run:
             on_unknown=claimed.on_unknown,
             repeat=self._kind.repeat,
             has_checkpoint=self._context.checkpoint is not None,
+            left=self._caller.left,
             exposure=self._budget.exposure,
             throttled_s=claimed.throttled_s,
             idle_releases=claimed.idle_releases,
         )
 
     def _time_limit(self) -> Verdict:
-        if self._context.has_spent:
+        if self._caller.has_spent:
             now = self._circumstances()
             return on_unknown("time_limit", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
         return on_transient("time_limit", self._circumstances())
@@ -188,7 +195,7 @@ class Run:
                 assert_never(other)
 
     def _interrupted(self) -> Verdict:
-        if self._context.has_spent or self._kind.repeat is Repeat.NEVER:
+        if self._caller.has_spent or self._kind.repeat is Repeat.NEVER:
             now = self._circumstances()
             return on_unknown("interrupted", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)
         return self._released()

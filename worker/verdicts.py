@@ -2,6 +2,7 @@
 
 permanent, refused       over
 transient                again after a backoff, counted
+left running             on with the same generation, counted unless handed back
 throttled                again when the provider wishes, not counted, an hour in all
 handed back              again at once, not counted, five times in a row without a word
 budget                   over
@@ -9,8 +10,11 @@ unknown                  the one unknown rule, below
 handler's own error      over: nobody knows what it did
 """
 
+from __future__ import annotations
+
 import random
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from schema.runs import AttemptOutcome, ExpiredRun, Exposure, Failure, NextReason
 from worker.handlers.kind import Repeat
@@ -28,6 +32,20 @@ _PERMANENT = {
 }
 
 
+class Left(Enum):
+    """What an attempt leaves running at a provider that can be gone on with."""
+
+    SEAMLESS = auto()
+    """Another attempt goes on where this one was, and no text is void."""
+    FROM_START = auto()
+    """Another attempt hears it again from its start, and pays nothing for that."""
+
+    @classmethod
+    def of(cls, *, seamless: bool) -> Left:
+        """By whether the log holds nothing else since the last checkpoint."""
+        return cls.SEAMLESS if seamless else cls.FROM_START
+
+
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """What the rules look at besides the error."""
@@ -41,6 +59,19 @@ class Circumstances:
     exposure: Exposure = field(default_factory=Exposure)
     throttled_s: int = 0
     idle_releases: int = 0
+    left: Left | None = None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a second execution does no harm, money aside."""
+        return self.repeat is Repeat.SAFE or (self.repeat is Repeat.CHECKPOINT and self.has_checkpoint)
+
+    @property
+    def can_reattach(self) -> bool:
+        """Whether another attempt can go on with what this one leaves running."""
+        return self.repeat is not Repeat.NEVER and (
+            self.left is Left.SEAMLESS or (self.left is not None and self.is_repeatable)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +159,18 @@ def on_released(now: Circumstances, *, has_written: bool) -> Verdict:
             "look why they stop so soon, then start it again."
         )
         return Over(Failure("released_too_often", "exhausted", message), AttemptOutcome.RELEASED)
-    return Again(NextReason.RELEASED, AttemptOutcome.RELEASED, counted=False, idle=not has_written)
+    reason = NextReason.REATTACHED if now.can_reattach and now.left is Left.SEAMLESS else NextReason.RELEASED
+    return Again(reason, AttemptOutcome.RELEASED, counted=False, idle=not has_written)
 
 
 def on_unknown(code: str, now: Circumstances, outcome: AttemptOutcome, reason: NextReason) -> Verdict:
-    """The one unknown rule: something was sent, and nobody can say what became of it."""
-    repeatable = now.repeat is Repeat.SAFE or (now.repeat is Repeat.CHECKPOINT and now.has_checkpoint)
-    repeatable = repeatable and now.exposure.allows_another
+    """The one unknown rule: something was sent, and nobody can say what became of it.
+
+    Going on with it buys nothing, so that is tried before what the job wants where it would be bought again.
+    """
+    if now.can_reattach and now.attempts < now.max_attempts:
+        return _reattach(now, outcome, reason)
+    repeatable = now.is_repeatable and now.exposure.allows_another
     if now.repeat is Repeat.NEVER or now.on_unknown == "fail" or (now.on_unknown == "auto" and not repeatable):
         return _unknown_end(code, outcome)
     if now.attempts >= now.max_attempts:
@@ -142,7 +178,13 @@ def on_unknown(code: str, now: Circumstances, outcome: AttemptOutcome, reason: N
     return Again(reason, outcome)
 
 
-def on_lost(expired: ExpiredRun, *, has_spent: bool) -> Verdict:
+def _reattach(now: Circumstances, outcome: AttemptOutcome, reason: NextReason) -> Again:
+    # Whoever cut the connection may do so again at once; a worker that is gone has nothing to do with the provider.
+    delay_s = backoff_s(now.attempts) if outcome is AttemptOutcome.UNKNOWN else 0
+    return Again(NextReason.REATTACHED if now.left is Left.SEAMLESS else reason, outcome, delay_s)
+
+
+def on_lost(expired: ExpiredRun, *, has_spent: bool, left: Left | None = None) -> Verdict:
     """After the holder of a lease is gone. Where nothing had been sent the job simply goes back."""
     if expired.cancel_by is not None:
         return Cancelled(AttemptOutcome.LOST)
@@ -154,6 +196,7 @@ def on_lost(expired: ExpiredRun, *, has_spent: bool) -> Verdict:
         repeat=Repeat(expired.repeat),
         has_checkpoint=expired.has_checkpoint,
         exposure=expired.exposure,
+        left=left,
     )
     if has_spent or now.repeat is Repeat.NEVER:
         return on_unknown("worker_lost", now, AttemptOutcome.LOST, NextReason.LEASE_EXPIRED)

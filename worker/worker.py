@@ -29,6 +29,7 @@ from worker.handlers.registry import Registry
 from worker.leases import LeaseKeeper
 from worker.providers.catalog import Catalog
 from worker.reaper import Reaper
+from worker.reconciler import Reconciler
 from worker.run import Run, Stop
 from worker.settings import WorkerSettings
 from worker.turns import Turns
@@ -110,8 +111,8 @@ class Worker:
         async with anyio.create_task_group() as side:
             for task in (
                 *(self._hints.run, self._appender.run, self._ender.run, self._keeper.run, listener.run),
-                *(Reaper(self._database, self._hints).run, self._stay_seen, self._keep_partitions),
-                self._look_for_cancels,
+                *(Reaper(self._database, self._hints).run, Reconciler(self._database, self._catalog).run),
+                *(self._stay_seen, self._keep_partitions, self._look_for_cancels),
             ):
                 side.start_soon(task)
             self.is_ready = True

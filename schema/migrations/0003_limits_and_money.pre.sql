@@ -373,7 +373,9 @@ BEGIN
     ), event AS (
         INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
         SELECT t.id, t.last_seq, 'attempt', t.attempt,
-            jsonb_build_object('attempt', t.attempt, 'resumes_after', t.resumes_after, 'reason', t.next_reason)
+            jsonb_build_object('attempt', t.attempt, 'resumes_after',
+                -- Nothing is void where the same generation goes on.
+                CASE t.next_reason WHEN 'reattached' THEN t.last_seq - 1 ELSE t.resumes_after END, 'reason', t.next_reason)
         FROM taken t
     )
     SELECT t.id, t.run_token, t.attempt, t.attempts, t.max_attempts, t.tenant_id, t.tag, t.weight, t.kind, t.provider,
@@ -478,68 +480,79 @@ BEGIN
     PERFORM FROM outlive.quota_accounts WHERE tenant_id = ANY (ended) ORDER BY tenant_id, period FOR NO KEY UPDATE;
 END $$;
 
--- However a job ends, its money is settled in the commit of the end, once: what is open becomes charged or released.
+-- What an ended job pays, and whether it pays at all; a bill that is null is not known.
 -- An accepted result costs its fixed price, or what the calls cost on which it rests, or, where that is not known, what
 -- was reserved. A job that was cancelled or stopped at its own limit pays for what it put out, as far as that is known.
--- Nobody pays more than was reserved, or for a job that failed.
+-- Nobody pays more than was reserved, or for a job that failed. `bill` is of any size until then: the sum of what a
+-- provider claims may be more than a column holds, and the job has to end.
+CREATE FUNCTION outlive.bill_of(job outlive.ai_jobs, reserved numeric, OUT charges boolean, OUT bill numeric)
+LANGUAGE plpgsql AS $$
+BEGIN
+    charges := true;
+    IF job.status = 'succeeded' THEN
+        SELECT coalesce(job.price_usd, CASE
+            WHEN bool_and(c.cost_usd IS NOT NULL AND NOT c.cost_is_lower_bound) IS NOT FALSE
+                THEN coalesce(sum(c.cost_usd), 0)
+            ELSE reserved
+        END) INTO bill
+        FROM outlive.provider_calls c
+        WHERE c.job_id = job.id AND c.outcome = 'succeeded' AND (c.kept OR c.attempt = job.attempt);
+    ELSIF (job.status = 'cancelled' OR job.error_class = 'budget') AND EXISTS (
+        -- What its reader still holds: the rest of earlier attempts is void.
+        SELECT FROM outlive.job_events e WHERE e.job_id = job.id AND e.kind IN ('chunk', 'channel', 'data')
+            AND (e.attempt = job.attempt OR e.seq <= job.resumes_after)
+    ) THEN
+        SELECT CASE WHEN count(*) = 0 THEN 0 ELSE sum(c.cost_usd) END INTO bill
+        FROM outlive.provider_calls c WHERE c.job_id = job.id AND (c.kept OR c.attempt = job.attempt);
+    ELSE
+        charges := false;
+        bill := 0;
+    END IF;
+    bill := CASE WHEN bill IS NOT NULL THEN least(bill, coalesce(reserved, 999999999.999999999)) END;
+END $$;
+
+-- Behind hold_accounts and an entry in the ledger.
+CREATE FUNCTION outlive.book(of_tenant uuid, of_month text, reserved numeric, charged numeric) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE outlive.quota_accounts a
+    SET reserved_usd = a.reserved_usd + reserved, charged_usd = a.charged_usd + charged
+    WHERE a.tenant_id = of_tenant AND a.period IN ('total', of_month);
+    IF NOT FOUND THEN
+        -- Of a job without a bound, from before its tenant had a quota.
+        INSERT INTO outlive.quota_accounts AS a (tenant_id, period, reserved_usd, charged_usd)
+        SELECT t.id, CASE t.quota_period WHEN 'total' THEN 'total' ELSE of_month END, reserved, charged
+        FROM outlive.tenants t WHERE t.id = of_tenant AND t.quota_usd IS NOT NULL
+        ON CONFLICT (tenant_id, period) DO UPDATE
+        SET reserved_usd = a.reserved_usd + excluded.reserved_usd, charged_usd = a.charged_usd + excluded.charged_usd;
+    END IF;
+END $$;
+
+-- However a job ends, its money is settled in the commit of the end, once: what is open becomes charged or released.
 CREATE FUNCTION outlive.settle_ended_job() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     promise outlive.quota_reservations;
-    charges boolean := true;
-    -- Of any size: the sum of what a provider claims may be more than a column holds, and the job has to end.
-    bill    numeric;
+    due     record;
 BEGIN
     SELECT * INTO promise FROM outlive.quota_reservations WHERE job_id = NEW.id AND state = 'open' FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    IF NEW.status = 'succeeded' THEN
-        SELECT coalesce(NEW.price_usd, CASE
-            WHEN bool_and(c.cost_usd IS NOT NULL AND NOT c.cost_is_lower_bound) IS NOT FALSE
-                THEN coalesce(sum(c.cost_usd), 0)
-            ELSE promise.amount_usd
-        END) INTO bill
-        FROM outlive.provider_calls c
-        WHERE c.job_id = NEW.id AND c.outcome = 'succeeded' AND (c.kept OR c.attempt = NEW.attempt);
-    ELSIF (NEW.status = 'cancelled' OR NEW.error_class = 'budget') AND EXISTS (
-        -- What its reader still holds: the rest of earlier attempts is void.
-        SELECT FROM outlive.job_events e WHERE e.job_id = NEW.id AND e.kind IN ('chunk', 'channel', 'data')
-            AND (e.attempt = NEW.attempt OR e.seq <= NEW.resumes_after)
-    ) THEN
-        SELECT CASE WHEN count(*) = 0 THEN 0 ELSE sum(c.cost_usd) END INTO bill
-        FROM outlive.provider_calls c WHERE c.job_id = NEW.id AND (c.kept OR c.attempt = NEW.attempt);
-    ELSE
-        charges := false;
-        bill := 0;
-    END IF;
-    bill := CASE WHEN bill IS NOT NULL THEN least(bill, coalesce(promise.amount_usd, 999999999.999999999)) END;
-
+    due := outlive.bill_of(NEW, promise.amount_usd);
     UPDATE outlive.quota_reservations
-    SET state = CASE WHEN charges THEN 'charged' ELSE 'released' END, charged_usd = bill, settled_at = now()
+    SET state = CASE WHEN due.charges THEN 'charged' ELSE 'released' END, charged_usd = due.bill, settled_at = now()
     WHERE job_id = NEW.id;
-    IF coalesce(promise.amount_usd, bill, 0) = 0 AND coalesce(bill, 0) = 0 THEN
+    IF coalesce(promise.amount_usd, due.bill, 0) = 0 AND coalesce(due.bill, 0) = 0 THEN
         RETURN NULL;
     END IF;
     PERFORM outlive.hold_accounts(promise.tenant_id);
     INSERT INTO outlive.quota_ledger (tenant_id, month, job_id, entry, reserved_usd, charged_usd)
-    VALUES (promise.tenant_id, promise.month, NEW.id, CASE WHEN charges THEN 'charge' ELSE 'release' END,
-        -coalesce(promise.amount_usd, 0), coalesce(bill, 0))
+    VALUES (promise.tenant_id, promise.month, NEW.id, CASE WHEN due.charges THEN 'charge' ELSE 'release' END,
+        -coalesce(promise.amount_usd, 0), coalesce(due.bill, 0))
     -- An entry that somebody made by hand; `money check` tells of it.
     ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    UPDATE outlive.quota_accounts a
-    SET reserved_usd = a.reserved_usd - coalesce(promise.amount_usd, 0), charged_usd = a.charged_usd + coalesce(bill, 0)
-    WHERE a.tenant_id = promise.tenant_id AND a.period IN ('total', promise.month);
-    IF NOT FOUND THEN
-        -- Of a job without a bound, from before its tenant had a quota.
-        INSERT INTO outlive.quota_accounts AS a (tenant_id, period, reserved_usd, charged_usd)
-        SELECT t.id, CASE t.quota_period WHEN 'total' THEN 'total' ELSE promise.month END,
-            -coalesce(promise.amount_usd, 0), coalesce(bill, 0)
-        FROM outlive.tenants t WHERE t.id = promise.tenant_id AND t.quota_usd IS NOT NULL
-        ON CONFLICT (tenant_id, period) DO UPDATE
-        SET reserved_usd = a.reserved_usd + excluded.reserved_usd, charged_usd = a.charged_usd + excluded.charged_usd;
+    IF FOUND THEN
+        PERFORM outlive.book(promise.tenant_id, promise.month, -coalesce(promise.amount_usd, 0), coalesce(due.bill, 0));
     END IF;
     RETURN NULL;
 END $$;

@@ -13,7 +13,7 @@ import anyio
 import asyncpg
 import pytest
 
-from schema.calls import open_call
+from schema.calls import CallStart, open_call
 from schema.database import Database
 from schema.endings import Ending, end_run
 from schema.events import Append, append
@@ -170,7 +170,7 @@ async def test_every_write_of_a_stale_run_is_refused(database: Database) -> None
     owner = await _take_over(database, run)
     old, seq = run.lease, owner.last_seq
     assert await append(database, [says(run, seq, "stale")]) == set()
-    assert not await open_call(database, old, 1, "p", None)
+    assert not await open_call(database, old, CallStart(1, "p", None))
     assert not await end_run(database, Ending.succeeded(old, seq, "stale"))
     assert not await end_run(database, Ending.failed(old, seq, _FAILURE, AttemptOutcome.FAILED))
     assert not await put_back(database, old, seq, NextReason.RELEASED, AttemptOutcome.RELEASED)
@@ -187,7 +187,7 @@ async def test_nothing_is_written_after_the_end(database: Database) -> None:
     run = await running(database)
     assert await end_run(database, Ending.succeeded(run.lease, 2, "done"))
     assert await append(database, [says(run, 3, "late")]) == set()
-    assert not await open_call(database, run.lease, 1, "p", None)
+    assert not await open_call(database, run.lease, CallStart(1, "p", None))
     assert not await end_run(database, Ending.failed(run.lease, 3, _FAILURE, AttemptOutcome.FAILED))
     assert not await put_back(database, run.lease, 3, NextReason.RELEASED, AttemptOutcome.RELEASED)
     assert len(await check_log(database, run.lease.job_id)) == 3

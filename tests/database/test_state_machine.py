@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from schema.calls import open_call
+from schema.calls import CallStart, open_call
 from schema.creation import JobMoney, NewJob, Retry, create_job, retry_job
 from schema.job_ids import new_job_id
 from schema.limits import remove_limit
@@ -160,7 +160,7 @@ class Jobs(Crew):
         """A request that is sent and closed, or stays open."""
         run = self.any_run(number)
         self.calls += 1
-        opened = self.run(open_call, self.database, run.lease, self.calls, self.providers[0], None)
+        opened = self.run(open_call, self.database, run.lease, CallStart(self.calls, self.providers[0], None))
         assert opened == self.is_live(run)
         if opened and outcome is not None:
             assert self.run(self.do_close, run, self.calls, outcome, cost)

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from schema import money
-from schema.calls import CallEnd, close_call, open_call
+from schema.calls import CallEnd, CallStart, close_call, open_call
 from schema.creation import JobMoney
 from schema.database import Database
 from schema.runs import Lease
@@ -89,7 +89,7 @@ async def called(
     is_lower_bound: bool = False,
 ) -> None:
     """A call that was made and closed with this cost, None = not known."""
-    assert await open_call(database, lease, call, "p", None)
+    assert await open_call(database, lease, CallStart(call, "p", None))
     cost = None if cost_usd is None else Decimal(cost_usd)
     source = None if cost is None else "provider"
     end = CallEnd(outcome, cost_usd=cost, cost_source=source, cost_is_lower_bound=is_lower_bound)

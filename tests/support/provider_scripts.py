@@ -5,56 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from scripted_provider.exchange import Exchange as Wire
+from scripted_provider.exchange import Request
+
+__all__ = [
+    "DONE",
+    "SCRIPTS",
+    "USAGE",
+    "Exchange",
+    "Request",
+    "Script",
+    "answering",
+    "failing",
+    "stepping",
+    "streaming",
+]
 
 DONE = b"data: [DONE]\n\n"
 USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
 
 
-@dataclass(slots=True)
-class Request:
-    """One request as it came; `gone` is set when the client closed its side before the script's end."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    answered: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def json(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.body)
-        return document
-
-
-class Exchange:
-    """The server's side of one request: what a script says and does."""
-
-    def __init__(
-        self, request: Request, writer: asyncio.StreamWriter, next_release: Callable[[], Awaitable[object]]
-    ) -> None:
-        self.request = request
-        self._writer = writer
-        self._next_release = next_release
-
-    async def head(self, status: int = 200, **headers: str) -> None:
-        """Status line and headers of a chunked answer; `_` in a header's name is `-`."""
-        given = {"content-type": "text/event-stream", "x-request-id": "req-1"}
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        given |= {"transfer-encoding": "chunked", "connection": "close"}
-        lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in given.items())]
-        await self.wire("\r\n".join([*lines, "", ""]).encode())
-
-    async def raw(self, body: bytes) -> None:
-        """One HTTP chunk of the body."""
-        await self.wire(b"%x\r\n%s\r\n" % (len(body), body))
-
-    async def wire(self, data: bytes) -> None:
-        """Bytes on the socket as they are."""
-        self._writer.write(data)
-        await self._writer.drain()
+class Exchange(Wire):
+    """The server's side of one chat completions request: what a script says and does."""
 
     async def frame(self, document: object) -> None:
         await self.raw(f"data: {json.dumps(document)}\n\n".encode())
@@ -75,22 +49,6 @@ class Exchange:
     async def done(self) -> None:
         await self.raw(DONE)
         await self.end()
-
-    async def end(self) -> None:
-        """A clean end of the body, whatever it said."""
-        await self.wire(b"0\r\n\r\n")
-
-    async def cut(self) -> None:
-        """The connection breaks with a reset, in the middle of whatever was being sent."""
-        self._writer.transport.abort()
-
-    async def released(self) -> None:
-        """Waits for the next `FakeProvider.release()`."""
-        await self._next_release()
-
-    async def hang(self) -> None:
-        """Says nothing more until the client goes away or the server stops."""
-        await self.request.gone.wait()
 
 
 Script = Callable[[Exchange], Awaitable[None]]
@@ -132,9 +90,7 @@ def answering(status: int, body: object = None, **headers: str) -> Script:
     """A plain answer with a JSON body (bytes as they are), as errors are."""
 
     async def script(exchange: Exchange) -> None:
-        await exchange.head(status, **{"content_type": "application/json"} | headers)
-        await exchange.raw(body if isinstance(body, bytes) else json.dumps(body).encode())
-        await exchange.end()
+        await exchange.answer(status, body, **headers)
 
     return script
 
@@ -153,7 +109,7 @@ async def _cut_in_chunk(exchange: Exchange) -> None:
     await exchange.head()
     await exchange.text("par")
     await exchange.wire(b"40\r\ndata: {")
-    await exchange.cut()
+    exchange.reset()
 
 
 async def _without_end(exchange: Exchange) -> None:

@@ -13,7 +13,7 @@ import uvloop
 
 from tests.support.fake_provider import FakeProvider
 from tests.support.provider_scripts import Exchange, Script, answering, failing, stepping, streaming
-from worker.providers import openai_chat
+from worker.providers import http_call
 from worker.providers.openai_chat import OpenAIChat
 from worker.providers.prices import Usage, settle
 from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Message, Piece, Prompt, Receipt, TokenPrice
@@ -394,7 +394,7 @@ async def test_a_frame_beyond_the_cap() -> None:
 
 
 async def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_chat, "MAX_ANSWER_CHARS", 100)
+    monkeypatch.setattr(http_call, "MAX_ANSWER_CHARS", 100)
 
     async def script(exchange: Exchange) -> None:
         await exchange.head()

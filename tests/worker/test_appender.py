@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schema import database as pool
-from schema.calls import open_call
+from schema.calls import CallStart, open_call
 from schema.database import Database
 from schema.events import Draft, EventKind
 from schema.executor import Executor
@@ -242,7 +242,7 @@ async def test_something_else_in_the_same_commit_is_done_once_and_in_order(datab
 
 def _opening(run: ClaimedRun, number: int) -> appending.Also:
     async def also(executor: Executor) -> None:
-        assert await open_call(executor, run.lease, number, "p", None)
+        assert await open_call(executor, run.lease, CallStart(number, "p", None))
 
     return also
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import anyio
 import pytest
 
-from schema.calls import open_call
+from schema.calls import CallStart, open_call
 from schema.database import Database
 from schema.events import Append, Draft, EventKind
 from schema.executor import Executor
@@ -86,7 +86,7 @@ async def test_what_goes_with_an_event_is_done_once_however_often_the_answer_is_
 
 def _opening(lease: object, number: int) -> appending.Also:
     async def also(executor: Executor) -> None:
-        assert await open_call(executor, lease, number, "p", None)  # type: ignore[arg-type]
+        assert await open_call(executor, lease, CallStart(number, "p", None))  # type: ignore[arg-type]
 
     return also
 

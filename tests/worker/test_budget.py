@@ -10,7 +10,7 @@ import anyio
 import orjson
 import pytest
 
-from schema.calls import open_call
+from schema.calls import CallStart, open_call
 from schema.creation import JobMoney
 from schema.database import Database
 from schema.hints import HintSender
@@ -245,7 +245,7 @@ async def test_auto_repeats_a_lost_run_only_within_its_bound(database: Database,
     await called(database, run.lease, 1, spent)
     for number in range(unknown):
         await called(database, run.lease, 2 + number, None)
-    assert await open_call(database, run.lease, 9, "p", None)
+    assert await open_call(database, run.lease, CallStart(9, "p", None))
     await expire(database, run.lease.job_id)
     await Reaper(database, HintSender(database))._look()
     row = await job_row(database, run.lease.job_id)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from schema import database as pool
-from schema.calls import open_call
+from schema.calls import CallStart, open_call
 from schema.database import Database
 from schema.events import append
 from schema.hints import HintSender
@@ -46,7 +46,7 @@ async def _expired(database: Database, repeat: str = "safe", open_calls: int = 0
     run = await running(database, **changes)
     await register(database, run.kind, repeat)
     for number in range(1, open_calls + 1):
-        assert await open_call(database, run.lease, number, "p", None)
+        assert await open_call(database, run.lease, CallStart(number, "p", None))
     await expire(database, run.lease.job_id)
     return run
 

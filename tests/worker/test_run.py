@@ -9,7 +9,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from schema.calls import open_call
+from schema.calls import CallStart, open_call
 from schema.database import Database
 from schema.runs import AttemptOutcome, NextReason, put_back
 from tests.support.jobs import attempt_rows, call_rows, check_log, claim_one, job_row, locked
@@ -381,7 +381,7 @@ async def test_a_call_that_is_open_at_the_end_is_closed_with_it(database: Databa
     """Invariant 11, for one whose closing could not be confirmed."""
 
     async def leaves_open(_: RunContext, __: dict[str, Json]) -> Json:
-        assert await open_call(database, run.lease, 1, "p", None)
+        assert await open_call(database, run.lease, CallStart(1, "p", None))
         return None
 
     async with serving(database) as services:

@@ -20,6 +20,7 @@ from worker.verdicts import (
     THROTTLED_MOST_SECONDS,
     Again,
     Circumstances,
+    Left,
     Over,
     Verdict,
     backoff_s,
@@ -200,6 +201,44 @@ def test_a_lost_run_with_an_open_call_follows_the_unknown_rule(repeat: Repeat, w
     assert _kind_of(verdict) == end
     assert isinstance(verdict, Again | Over)
     assert verdict.outcome is AttemptOutcome.LOST
+
+
+@pytest.mark.parametrize("wish", _ON_UNKNOWN)
+@pytest.mark.parametrize("repeat", list(Repeat))
+@pytest.mark.parametrize("left", [None, *Left])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_what_was_left_running_is_gone_on_with_before_anything_is_bought_again(
+    wish: str, repeat: Repeat, left: Left | None, has_checkpoint: bool
+) -> None:
+    now = replace(_now(repeat, wish, has_checkpoint=has_checkpoint), left=left)
+    lost = on_lost(
+        replace(_expired(repeat, wish), has_checkpoint=has_checkpoint),
+        has_spent=True,
+        left=left,
+    )
+    repeatable = repeat is Repeat.SAFE or (repeat is Repeat.CHECKPOINT and has_checkpoint)
+    for verdict in (on_call_failed(_failed(ErrorClass.UNKNOWN), now), lost):
+        if repeat is Repeat.NEVER:
+            assert isinstance(verdict, Over)
+        elif left is Left.SEAMLESS:
+            assert isinstance(verdict, Again)
+            assert verdict.reason is NextReason.REATTACHED
+        elif left is Left.FROM_START and repeatable:
+            assert isinstance(verdict, Again)
+            assert verdict.reason is not NextReason.REATTACHED
+        else:
+            assert isinstance(verdict, Again) == (wish == "retry" or (wish == "auto" and repeatable))
+
+
+def test_what_was_left_running_is_not_gone_on_with_for_ever() -> None:
+    now = replace(_now(attempts=3), left=Left.SEAMLESS)
+    assert _kind_of(on_unknown("cut", now, AttemptOutcome.UNKNOWN, NextReason.UNKNOWN_RETRY)) == "exhausted"
+
+
+def test_a_run_that_is_handed_back_is_gone_on_with_and_does_not_count() -> None:
+    verdict = on_released(replace(_now(), left=Left.SEAMLESS), has_written=True)
+    assert verdict == Again(NextReason.REATTACHED, AttemptOutcome.RELEASED, counted=False)
+    assert on_released(_now(), has_written=True) == replace(verdict, reason=NextReason.RELEASED)
 
 
 def test_a_handler_s_own_error_ends_the_job() -> None:

@@ -1,7 +1,7 @@
 """`analyze`: a long document section by section, then a synthesis; a checkpoint after each section.
 
 What was said of a section is in the checkpoint, so an attempt that takes over calls nobody for it again, and its
-reader keeps exactly that text.
+reader keeps exactly that text, with the next title.
 """
 
 from __future__ import annotations
@@ -48,14 +48,18 @@ async def analyze(run: RunContext, input: dict[str, Json]) -> Json:
     question = cast("str | None", input.get("question"))
     sections = split(str(input["text"]))
     done = cast("list[dict[str, Json]]", run.checkpoint or [])
+    # A checkpoint is stored with the next title before it, so that behind it the log holds that section's text alone
+    # and a call whose generation goes on without us can be gone on with.
+    titles = [*(section.title for section in sections), "Synthesis"]
+    if not done:
+        await run.emit(_heading(titles[0], first=True))
     for number, section in enumerate(sections[len(done) :], len(done)):
         await run.progress(number, len(sections), section.title)
-        await run.emit(_heading(section.title, first=number == 0))
         answer = await run.call(_about(section, question))
         done = [*done, {"title": section.title, "text": answer.text}]
+        await run.emit(_heading(titles[number + 1], first=False))
         await run.store_checkpoint(cast("Json", done))
     await run.progress(len(sections), len(sections), "Synthesis")
-    await run.emit(_heading("Synthesis", first=False))
     synthesis = await run.call(_of_all(done, question))
     parts = [_heading(str(each["title"]), first=n == 0) + str(each["text"]) for n, each in enumerate(done)]
     text = "".join((*parts, _heading("Synthesis", first=False), synthesis.text))

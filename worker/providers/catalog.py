@@ -13,6 +13,7 @@ from typing import assert_never
 from worker.handlers.kind import Json, Kind
 from worker.providers.extractive import Extractive
 from worker.providers.openai_chat import OpenAIChat
+from worker.providers.openai_responses import OpenAIResponses
 from worker.providers.provider import Provider
 from worker.providers.settings import ProviderSettings, read_file, usable_key
 
@@ -102,6 +103,8 @@ def _build(settings: ProviderSettings) -> Provider:
     match settings.type:
         case "openai_chat":
             return OpenAIChat(settings)
+        case "openai_responses":
+            return OpenAIResponses(settings)
         case "extractive":
             return Extractive(settings)
         case _:

@@ -7,14 +7,12 @@ parts, usage in any chunk, errors in mid-stream, `finish_reason` null with `[DON
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import orjson
-
 from worker.providers.outcomes import error_of
 from worker.providers.provider import Piece
+from worker.providers.wire_json import decode
 
 
 class ChatStream:
@@ -40,6 +38,11 @@ class ChatStream:
         """Whether there is nothing more to read: `[DONE]`, an error, or a frame that is none."""
         return self.done or self.malformed or self.error is not None
 
+    @property
+    def is_finishing(self) -> bool:
+        """Whether only usage and `[DONE]` may follow."""
+        return self.finish_reason is not None
+
     def feed(self, frames: Iterable[bytes]) -> list[Piece]:
         """The pieces in the data of some events; what follows the end is not looked at."""
         pieces: list[Piece] = []
@@ -58,7 +61,7 @@ class ChatStream:
         if data.startswith(b"[DONE]"):
             self.done = True
             return []
-        frame = _decode(data)
+        frame = decode(data)
         if frame is None:
             self.malformed = True
             return []
@@ -123,23 +126,6 @@ def _joined(half: str, text: str) -> str:
         pair = (half + text[0]).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         return pair + text[1:]
     return half + text
-
-
-def _decode(data: bytes) -> dict[str, Any] | None:
-    """The frame's JSON object; None if it is none."""
-    try:
-        frame = orjson.loads(data)
-    except ValueError:
-        frame = _decode_leniently(data)
-    return frame if isinstance(frame, dict) else None
-
-
-def _decode_leniently(data: bytes) -> object:
-    """Takes escaped halves of a pair and bad UTF-8, which orjson refuses; it is 10 times slower."""
-    try:
-        return json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _text(content: object) -> str:

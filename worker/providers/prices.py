@@ -29,6 +29,17 @@ class Usage:
     cost_usd: Decimal | None
 
     @classmethod
+    def of_response(cls, usage: Mapping[str, Any]) -> Usage:
+        """From the `usage` object of Responses."""
+        details = usage.get("input_tokens_details")
+        return cls(
+            _count(usage.get("input_tokens")),
+            _count(usage.get("output_tokens")),
+            _count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+            None,
+        )
+
+    @classmethod
     def read(cls, usage: Mapping[str, Any]) -> Usage:
         """From the `usage` object of chat completions, with OpenRouter's `cost` and Perplexity's."""
         details = usage.get("prompt_tokens_details")

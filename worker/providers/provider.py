@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Role = Literal["system", "user", "assistant"]
+LEFT_RUNNING = "left_running"
 CostSource = Literal["provider", "local", "estimated"]
 
 
@@ -61,20 +62,29 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a handler asks for. A model reads `messages`; a provider without one reads `document`."""
+    """What a handler asks for. A model reads `messages`; a provider without one reads `document`.
+
+    `step_key` is the same in every attempt of a job that asks for the same, and goes to endpoints that deduplicate by
+    it; the run makes one where the handler gives none.
+    """
 
     messages: tuple[Message, ...]
     max_output_tokens: int | None = None
     temperature: float | None = None
     document: Document | None = None
+    step_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of output. With a channel ("reasoning", "tool:ID") it is not part of the text."""
+    """One piece of output. With a channel ("reasoning", "tool:ID") it is not part of the text.
+
+    `cursor`: where one could go on behind it, in the provider's own counting; None where one could not.
+    """
 
     text: str
     channel: str | None = None
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ class Receipt:
     Times are UTC. `sent_at` is when the last byte of the request left: before that the provider cannot
     have begun. `code` is one short machine word and never a text from outside. `cost_usd` None means
     not known, which is not 0; with `cost_is_lower_bound` it may have cost more. `retry_after_s` is the
-    provider's own wish in seconds.
+    provider's own wish in seconds. `resume_id` is the generation's own id, where it goes on when nobody listens.
     """
 
     sent_at: datetime | None = None
@@ -119,6 +129,7 @@ class Receipt:
     cost_source: CostSource | None = None
     cost_is_lower_bound: bool = False
     retry_after_s: float | None = None
+    resume_id: str | None = None
 
     def mark_sent(self) -> None:
         """The whole request is out, or out of our hands."""
@@ -142,13 +153,28 @@ class Receipt:
         return self._close(CallOutcome.UNKNOWN, ErrorClass.UNKNOWN, code)
 
     def abandon(self) -> None:
-        """Closes a call that its caller gave up; one that has an outcome already keeps it."""
-        if self.outcome is None:
+        """Closes a call that its caller gave up; one that has an outcome already keeps it.
+
+        A generation that goes on when nobody listens is left running.
+        """
+        if self.outcome is None and self.resume_id is not None:
+            self.lose(LEFT_RUNNING)
+        elif self.outcome is None:
             unsent = self.sent_at is None
             self.outcome = CallOutcome.CANCELLED if unsent else CallOutcome.CANCEL_UNCONFIRMED
             self.cost_is_lower_bound = not unsent
             if unsent:
                 self.price(Decimal(0), "local")
+
+    def reopen(self) -> None:
+        """Forgets the verdict and the cost: more has been learned."""
+        self.outcome = self.error_class = self.code = self.cost_usd = self.cost_source = None
+        self.cost_is_lower_bound = False
+
+    @property
+    def is_left_running(self) -> bool:
+        """Whether it was given up while its generation went on."""
+        return self.outcome is CallOutcome.UNKNOWN and self.code == LEFT_RUNNING
 
     def _close(self, outcome: CallOutcome, error_class: ErrorClass, code: str) -> CallFailed:
         self.outcome, self.error_class, self.code = outcome, error_class, code
@@ -161,6 +187,14 @@ class CallFailed(Exception):
     def __init__(self, receipt: Receipt) -> None:
         super().__init__(f"provider call {receipt.outcome}: {receipt.error_class}, {receipt.code}")
         self.receipt = receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to go on in a generation; `cursor` None is its start."""
+
+    resume_id: str
+    cursor: str | None = None
 
 
 class Provider(Protocol):
@@ -183,4 +217,43 @@ class Provider(Protocol):
         CANCEL_UNCONFIRMED and lets the cancellation pass. Iterate inside `contextlib.aclosing`, or the
         request of an abandoned iteration stays open until the garbage collector finds it.
         """
+        ...
+
+
+@runtime_checkable
+class Reattachable(Provider, Protocol):
+    """A provider whose generations go on when nobody listens, and can be listened to again.
+
+    `call` sets `receipt.resume_id` and yields a first piece, with a cursor and without a text, as soon as the
+    generation has an id, so that the id is kept before anything of it is said.
+    """
+
+    def resume(self, model: str | None, at: Place, receipt: Receipt) -> AsyncGenerator[Piece]:
+        """Go on with a generation, as `call` would have; it buys nothing."""
+        ...
+
+    async def stop(self, model: str | None, receipt: Receipt) -> None:
+        """End the generation of a call that was given up, and correct its receipt by what the provider says."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallIds:
+    """By what a provider knows a call: the generation's id, if it has one, and that of the request."""
+
+    resume_id: str | None
+    request_id: str | None
+
+
+@runtime_checkable
+class Resolvable(Provider, Protocol):
+    """A provider that may tell later what became of a call, and what it cost."""
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether this one does: not every server that speaks the same has it."""
+        ...
+
+    async def look_up(self, model: str | None, ids: CallIds) -> Receipt | None:
+        """What became of a call, once it is over; None while it goes on, or where nobody can say."""
         ...

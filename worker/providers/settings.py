@@ -20,7 +20,7 @@ import httpx2
 from worker.providers.provider import TokenPrice
 from worker.providers.watchdog import TimeLimits
 
-ProviderType = Literal["extractive", "openai_chat"]
+ProviderType = Literal["extractive", "openai_chat", "openai_responses"]
 
 READING_WORDS_PER_SECOND = 10.0
 """A little over a good reader's 4 to 5 words a second: text appears ahead of the eye, not all at once."""
@@ -39,7 +39,7 @@ _MODEL_KEYS = _COMMON | {
     "price_input_usd_per_million",
     "price_output_usd_per_million",
 }
-_KEYS = {"openai_chat": _MODEL_KEYS, "extractive": _COMMON | {"words_per_second"}}
+_KEYS = {"openai_chat": _MODEL_KEYS, "openai_responses": _MODEL_KEYS, "extractive": _COMMON | {"words_per_second"}}
 
 
 class ProvidersFileError(ValueError):

@@ -1,0 +1,1 @@
+"""The wire formats: what the parts of an answer look like."""
