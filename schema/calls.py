@@ -54,6 +54,7 @@ class CallEnd:
     resume_id: str | None = None
     price_input_usd: Decimal | None = None
     price_output_usd: Decimal | None = None
+    price_source: str | None = None
     priced_at: date | None = None
 
 
@@ -75,7 +76,7 @@ async def close_call(executor: Executor, lease: Lease, call: int, end: CallEnd) 
         *(lease.job_id, lease.attempt, call, end.outcome, end.error_class, end.error_code, end.http_status),
         *(end.finish_reason, end.provider_request_id, end.sent_at, end.first_chunk_at, end.input_tokens),
         *(end.output_tokens, end.usage_source, end.cost_usd, end.cost_source, end.cost_is_lower_bound, end.resume_id),
-        *(end.price_input_usd, end.price_output_usd, end.priced_at),
+        *(end.price_input_usd, end.price_output_usd, end.price_source, end.priced_at),
     )
     return row is not None
 
@@ -136,6 +137,7 @@ class Call:
     cost_is_lower_bound: bool
     price_input_usd: Decimal | None
     price_output_usd: Decimal | None
+    price_source: str | None
     priced_at: date | None
     continues_attempt: int | None
     continues_call: int | None

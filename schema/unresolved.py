@@ -41,7 +41,7 @@ async def resolve(database: Database, call: Unresolved, end: CallEnd) -> Decimal
             statement("resolve_call"),
             *(call.job_id, call.attempt, call.call, end.outcome, end.input_tokens, end.output_tokens),
             *(end.usage_source, end.cost_usd, end.cost_source, end.cost_is_lower_bound),
-            *(end.price_input_usd, end.price_output_usd, end.priced_at),
+            *(end.price_input_usd, end.price_output_usd, end.price_source, end.priced_at),
         )
         if row is None:
             return None

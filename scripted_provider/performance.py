@@ -21,9 +21,7 @@ _ERRORS |= {429: "rate_limit_exceeded", 529: "overloaded_error"}
 
 async def perform(exchange: Exchange, wire: Wire, behaviour: Behaviour) -> None:
     """From the first byte to the last, or to where it breaks. Raises Cut."""
-    exchange.chunk_bytes = behaviour.chunk or None
-    exchange.cut_after_bytes = behaviour.bytes or None
-    exchange.crlf = bool(behaviour.crlf)
+    shape(exchange, behaviour)
     match behaviour.name:
         case "silent":
             await exchange.hang()
@@ -33,6 +31,13 @@ async def perform(exchange: Exchange, wire: Wire, behaviour: Behaviour) -> None:
             await exchange.answer(200, wire.error_body(500, behaviour.error or "server_error"))
         case _:
             await _stream(exchange, wire, behaviour)
+
+
+def shape(exchange: Exchange, behaviour: Behaviour) -> None:
+    """How the bytes of its body go out."""
+    exchange.chunk_bytes = behaviour.chunk or None
+    exchange.cut_after_bytes = behaviour.bytes or None
+    exchange.crlf = bool(behaviour.crlf)
 
 
 async def _refuse(exchange: Exchange, wire: Wire, behaviour: Behaviour) -> None:

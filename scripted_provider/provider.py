@@ -16,7 +16,7 @@ from dataclasses import replace
 from scripted_provider.behaviour import NAMES, Behaviour, UnknownBehaviour
 from scripted_provider.exchange import Exchange, Request
 from scripted_provider.generation import Generation
-from scripted_provider.performance import perform
+from scripted_provider.performance import perform, shape
 from scripted_provider.server import Server
 from scripted_provider.wires.chat import ChatWire
 from scripted_provider.wires.messages import MessagesWire
@@ -108,6 +108,7 @@ class ScriptedProvider(Server):
 
 async def _listen(exchange: Exchange, generation: Generation, behaviour: Behaviour, after: int = -1) -> None:
     """Until the generation is over, or the connection breaks or stalls after some pieces."""
+    shape(exchange, behaviour)
     await exchange.head()
     heard = 0
     async for event in generation.heard(after):

@@ -25,6 +25,7 @@ def closing(lease: Lease, call: int, receipt: Receipt, outcome: CallOutcome) -> 
 
 def end_of(receipt: Receipt, outcome: CallOutcome) -> CallEnd:
     """What the ledger keeps of a receipt."""
+    price = receipt.price_used
     return CallEnd(
         outcome=outcome,
         error_class=receipt.error_class,
@@ -41,4 +42,8 @@ def end_of(receipt: Receipt, outcome: CallOutcome) -> CallEnd:
         cost_source=receipt.cost_source,
         cost_is_lower_bound=receipt.cost_is_lower_bound,
         resume_id=receipt.resume_id,
+        price_input_usd=None if price is None else price.input_usd,
+        price_output_usd=None if price is None else price.output_usd,
+        price_source=receipt.price_source,
+        priced_at=receipt.priced_at,
     )

@@ -14,6 +14,7 @@ ALTER TABLE outlive.provider_calls
     ADD COLUMN look_after timestamptz,
     ADD COLUMN price_input_usd numeric(18, 9) CHECK (price_input_usd >= 0),
     ADD COLUMN price_output_usd numeric(18, 9) CHECK (price_output_usd >= 0),
+    ADD COLUMN price_source text,
     ADD COLUMN priced_at date,
     ADD CHECK ((continues_attempt IS NULL) = (continues_call IS NULL)),
     ADD CHECK ((resolved_outcome IS NULL) = (resolved_at IS NULL));
@@ -25,7 +26,9 @@ COMMENT ON COLUMN outlive.provider_calls.seamless IS 'whether all that the log h
 COMMENT ON COLUMN outlive.provider_calls.asked IS 'hash of what it asks for: another that asks for the same may go on with it';
 COMMENT ON COLUMN outlive.provider_calls.continues_attempt IS 'with continues_call: the call whose generation this one goes on with, and which therefore cost nothing of its own';
 COMMENT ON COLUMN outlive.provider_calls.looks IS 'how often somebody has asked the provider what became of it';
-COMMENT ON COLUMN outlive.provider_calls.priced_at IS 'of which day the prices are, where that is known';
+COMMENT ON COLUMN outlive.provider_calls.price_input_usd IS 'with price_output_usd: dollars per million tokens with which the cost was reckoned here; null where it was not';
+COMMENT ON COLUMN outlive.provider_calls.price_source IS 'whose prices: the providers file, or genai-prices with its version';
+COMMENT ON COLUMN outlive.provider_calls.priced_at IS 'the day whose prices they are';
 COMMENT ON COLUMN outlive.provider_calls.resolved_outcome IS 'what was learned later, beside the first verdict; continued = another call goes on with it';
 
 -- What the reconciler looks for.

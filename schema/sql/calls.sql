@@ -22,12 +22,12 @@ ON CONFLICT (job_id, attempt, call) DO UPDATE SET started_at = now() RETURNING a
 -- $1 job_id, $2 attempt, $3 call, $4 outcome, $5 error_class, $6 error_code, $7 http_status, $8 finish_reason,
 -- $9 provider_request_id, $10 sent_at, $11 first_chunk_at, $12 input_tokens, $13 output_tokens, $14 usage_source,
 -- $15 cost_usd, $16 cost_source, $17 cost_is_lower_bound, $18 resume_id,
--- $19 and $20 prices, $21 their date
+-- $19 and $20 prices, $21 where they are from, $22 their date
 UPDATE outlive.provider_calls
 SET outcome = $4, error_class = $5, error_code = $6, http_status = $7, finish_reason = $8, provider_request_id = $9,
     sent_at = $10, first_chunk_at = $11, input_tokens = $12, output_tokens = $13, usage_source = $14, cost_usd = $15,
     cost_source = $16, cost_is_lower_bound = $17, resume_id = $18, price_input_usd = $19,
-    price_output_usd = $20, priced_at = $21, finished_at = now()
+    price_output_usd = $20, price_source = $21, priced_at = $22, finished_at = now()
 WHERE job_id = $1 AND attempt = $2 AND call = $3 AND outcome = 'running' RETURNING call
 
 -- name: close_open_calls
@@ -54,7 +54,7 @@ FROM outlive.provider_calls WHERE job_id = $1
 -- $1 job_id
 SELECT attempt, call, provider, model, provider_request_id, started_at, sent_at, first_chunk_at, finished_at, outcome,
     error_class, http_status, input_tokens, output_tokens, usage_source, cost_usd, cost_source, cost_is_lower_bound,
-    price_input_usd, price_output_usd, priced_at, continues_attempt, continues_call, resolved_outcome, resolved_at
+    price_input_usd, price_output_usd, price_source, priced_at, continues_attempt, continues_call, resolved_outcome, resolved_at
 FROM outlive.provider_calls WHERE job_id = $1 ORDER BY attempt, call
 
 -- name: list_attempts

@@ -24,14 +24,14 @@ RETURNING p.job_id, p.attempt, p.call, p.provider, p.model, p.resume_id, p.provi
 -- name: resolve_call
 -- Once, beside the first verdict. What is not known now either stays as it was.
 -- $1 job_id, $2 attempt, $3 call, $4 outcome, $5 input tokens, $6 output tokens, $7 usage source, $8 cost, $9 its source,
--- $10 whether it may have cost more, $11 and $12 prices, $13 their date
+-- $10 whether it may have cost more, $11 and $12 prices, $13 where they are from, $14 their date
 UPDATE outlive.provider_calls
 SET resolved_outcome = $4, resolved_at = now(), input_tokens = coalesce($5, input_tokens),
     output_tokens = coalesce($6, output_tokens), usage_source = coalesce($7, usage_source),
     cost_usd = coalesce($8, cost_usd), cost_source = CASE WHEN $8::numeric IS NULL THEN cost_source ELSE $9 END,
     cost_is_lower_bound = CASE WHEN $8::numeric IS NULL THEN cost_is_lower_bound ELSE $10 END,
     price_input_usd = coalesce($11, price_input_usd), price_output_usd = coalesce($12, price_output_usd),
-    priced_at = coalesce($13, priced_at)
+    price_source = coalesce($13, price_source), priced_at = coalesce($14, priced_at)
 WHERE job_id = $1 AND attempt = $2 AND call = $3 AND resolved_at IS NULL AND outcome <> 'running' RETURNING call
 
 -- name: adjust_bill

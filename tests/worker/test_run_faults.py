@@ -14,7 +14,7 @@ from tests.support.proxy import proxy_to
 from tests.support.runs import Scripted, a_run, calls_once, serving
 from tests.support.waiting import until
 from worker import appender as appending
-from worker import context
+from worker import caller
 from worker.handlers.kind import Json, RunContext
 from worker.providers.provider import Receipt
 
@@ -48,7 +48,7 @@ async def test_a_postgresql_that_is_away_for_long_costs_no_finished_call(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than a stopped run would wait: a run that nobody stopped waits on, and keeps its result."""
-    monkeypatch.setattr(context, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(caller, "CLOSE_SECONDS", 0.05)
     away = anyio.Event()
 
     async def cut_off(_: Receipt) -> None:
@@ -72,7 +72,7 @@ async def test_a_stopped_run_whose_last_commit_is_not_known_loses_no_event_silen
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The closing of its call is committed and the answer never comes: what it says next must not take that place."""
-    monkeypatch.setattr(context, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(caller, "CLOSE_SECONDS", 0.05)
     run_scope = anyio.CancelScope()
 
     async def stop_here(_: Receipt) -> None:

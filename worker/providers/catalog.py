@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import assert_never
 
 from worker.handlers.kind import Json, Kind
+from worker.providers.anthropic import Anthropic
 from worker.providers.extractive import Extractive
 from worker.providers.openai_chat import OpenAIChat
 from worker.providers.openai_responses import OpenAIResponses
@@ -22,6 +23,9 @@ OPENAI_BASE_URL = "https://api.openai.com/v1"
 # Cheapest first, because the first one is the default and a default must not surprise on the bill
 # (genai-prices 0.2.3: $0.10, $1, $2, $10 a million input tokens). Others: a [providers.openai] table.
 OPENAI_MODELS = ("gpt-6-luna", "gpt-6.1-terra", "gpt-6.1-sol", "gpt-6-astra")
+ANTHROPIC_BASE_URL = "https://api.anthropic.com/v1"
+# The same: $0.10 (from 100,000 tokens on $0.50), $2, $4, $8.
+ANTHROPIC_MODELS = ("claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5", "claude-fable-5-2")
 
 Choice = tuple[str | None, str | None]
 """Provider and model; the model is None where the provider has none, both where nothing fits."""
@@ -96,11 +100,17 @@ def _built_in(environ: Mapping[str, str]) -> Iterable[ProviderSettings]:
     key = usable_key(environ.get("OPENAI_API_KEY"))
     if key is not None:
         yield ProviderSettings("openai", "openai_chat", base_url=OPENAI_BASE_URL, api_key=key, models=OPENAI_MODELS)
+    key = usable_key(environ.get("ANTHROPIC_API_KEY"))
+    if key is not None:
+        models = ANTHROPIC_MODELS
+        yield ProviderSettings("anthropic", "anthropic", base_url=ANTHROPIC_BASE_URL, api_key=key, models=models)
     yield ProviderSettings(EXTRACTIVE, "extractive")
 
 
 def _build(settings: ProviderSettings) -> Provider:
     match settings.type:
+        case "anthropic":
+            return Anthropic(settings)
         case "openai_chat":
             return OpenAIChat(settings)
         case "openai_responses":

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx2
-
 from schema.text import clean_text
 from worker.providers.provider import Prompt
 
 
-def request_body(model: str, prompt: Prompt, base_url: str) -> dict[str, Any]:
+def request_body(model: str, prompt: Prompt, limit_field: str) -> dict[str, Any]:
     """The JSON of one streaming request; NUL and lone surrogates become U+FFFD."""
     body: dict[str, Any] = {
         "model": model,
@@ -19,14 +17,7 @@ def request_body(model: str, prompt: Prompt, base_url: str) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
     }
     if prompt.max_output_tokens is not None:
-        body[_limit_name(base_url)] = prompt.max_output_tokens
+        body[limit_field] = prompt.max_output_tokens
     if prompt.temperature is not None:
         body["temperature"] = prompt.temperature
     return body
-
-
-def _limit_name(base_url: str) -> str:
-    """OpenAI's newer models refuse `max_tokens`; most compatibles know nothing else."""
-    host = httpx2.URL(base_url).host
-    newer = host.endswith(("openai.com", "openai.azure.com"))
-    return "max_completion_tokens" if newer else "max_tokens"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from worker.providers.halves import Halves
 from worker.providers.outcomes import error_of
 from worker.providers.provider import Piece
 from worker.providers.wire_json import decode
@@ -18,7 +19,8 @@ from worker.providers.wire_json import decode
 class ChatStream:
     """State of one stream; `feed` it the data of each event in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, needs_reason: bool = False) -> None:
+        self._needs_reason = needs_reason
         self.done = False
         self.malformed = False
         self.finish_reason: str | None = None
@@ -26,12 +28,12 @@ class ChatStream:
         self.error: Mapping[str, Any] | None = None
         self.usage: Mapping[str, Any] | None = None
         self._tools: dict[int, str] = {}
-        self._halves: dict[str | None, str] = {}
+        self._halves = Halves()
 
     @property
     def complete(self) -> bool:
         """Whether the provider's own terminal marker was seen."""
-        return self.done or self.finish_reason is not None
+        return self.finish_reason is not None or (self.done and not self._needs_reason)
 
     @property
     def ended(self) -> bool:
@@ -54,8 +56,7 @@ class ChatStream:
 
     def rest(self) -> list[Piece]:
         """What still waited for its second half when the stream ended."""
-        halves, self._halves = self._halves, {}
-        return [Piece(half, channel) for channel, half in halves.items()]
+        return self._halves.rest()
 
     def _frame(self, data: bytes) -> list[Piece]:
         if data.startswith(b"[DONE]"):
@@ -65,8 +66,8 @@ class ChatStream:
         if frame is None:
             self.malformed = True
             return []
-        if frame.get("error"):
-            self.error = error_of(frame)
+        if frame.get("error") or frame.get("object") == "error":
+            self.error = error_of(frame)  # the second is vLLM's
         usage = frame.get("usage")
         if isinstance(usage, dict):
             self.usage = usage
@@ -85,7 +86,7 @@ class ChatStream:
         pieces = []
         content = delta.get("content")
         if content:
-            pieces += self._piece(_text(content), None)
+            pieces += self._halves.piece(_text(content), None)
         if len(delta) > 1 or not content:
             pieces += self._beside(delta)
         return pieces
@@ -93,7 +94,7 @@ class ChatStream:
     def _beside(self, delta: Mapping[str, Any]) -> list[Piece]:
         """Whatever a delta has besides its content: reasoning, tool calls, a refusal."""
         self.refused = self.refused or bool(delta.get("refusal"))
-        pieces = self._piece(_text(delta.get("reasoning_content") or delta.get("reasoning")), "reasoning")
+        pieces = self._halves.piece(_text(delta.get("reasoning_content") or delta.get("reasoning")), "reasoning")
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
@@ -107,25 +108,7 @@ class ChatStream:
             self._tools[index] = call["id"][:64]
         function = call.get("function")
         arguments = function.get("arguments") if isinstance(function, dict) else None
-        return self._piece(_text(arguments), f"tool:{self._tools.get(index, index)}")
-
-    def _piece(self, text: str, channel: str | None) -> list[Piece]:
-        if not text:
-            return []
-        if self._halves:
-            text = _joined(self._halves.pop(channel, ""), text)
-        if "\ud800" <= text[-1] <= "\udbff":
-            # Half of an emoji, split over two deltas: alone it would be replaced, so it waits.
-            self._halves[channel] = text[-1]
-            text = text[:-1]
-        return [Piece(text, channel)] if text else []
-
-
-def _joined(half: str, text: str) -> str:
-    if half and "\udc00" <= text[0] <= "\udfff":
-        pair = (half + text[0]).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
-        return pair + text[1:]
-    return half + text
+        return self._halves.piece(_text(arguments), f"tool:{self._tools.get(index, index)}")
 
 
 def _text(content: object) -> str:

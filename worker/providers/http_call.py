@@ -13,7 +13,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -33,7 +33,8 @@ MAX_REQUEST_ID_CHARS = 128
 # Some 2,000,000 tokens, many times what a model may say; a stream without end would fill the worker's memory.
 MAX_ANSWER_CHARS = 8 * 1024 * 1024
 
-_REQUEST_ID_HEADERS = ("x-request-id", "x-generation-id", "request-id")
+# By the first one OpenRouter can be asked afterwards.
+_REQUEST_ID_HEADERS = ("x-generation-id", "x-request-id", "request-id")
 
 
 class AnswerTooLargeError(Exception):
@@ -72,6 +73,7 @@ class Asked:
     method: str
     path: str
     body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Server:
@@ -105,7 +107,7 @@ class Server:
                 asked.method,
                 f"{self._settings.base_url}{asked.path}",
                 content=None if asked.body is None else orjson.dumps(asked.body),
-                headers={"Accept-Encoding": "identity", "User-Agent": "outlive", **self._headers},
+                headers={"Accept-Encoding": "identity", "User-Agent": "outlive", **self._headers, **asked.headers},
                 extensions=extensions,
             )
             response = await watch.wait(client.send(request, stream=True))

@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from urllib.parse import urlencode
 
 from worker.providers import outcomes, prices
 from worker.providers.chat_request import request_body
 from worker.providers.chat_stream import ChatStream
+from worker.providers.generation import generation_receipt
 from worker.providers.http_call import Asked, Server, unfinished, verdict
-from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Piece, Prompt, Receipt, TokenPrice
+from worker.providers.profile import profile_for
+from worker.providers.provider import (
+    CallFailed,
+    CallIds,
+    CallOutcome,
+    ErrorClass,
+    Piece,
+    Prompt,
+    Receipt,
+    TokenPrice,
+)
 from worker.providers.settings import ProviderSettings
 
 _TRUNCATED = frozenset({"length", "max_tokens", "model_length"})
@@ -28,6 +40,7 @@ class OpenAIChat:
 
     def __init__(self, settings: ProviderSettings) -> None:
         self._settings = settings
+        self._profile = settings.profile or profile_for(settings.base_url)
         self._server = Server(settings, headers(settings))
 
     @property
@@ -43,9 +56,10 @@ class OpenAIChat:
         model = model or next(iter(self._settings.models), None)
         if model is None:
             raise receipt.fail(ErrorClass.PERMANENT, "no_model")
-        stream = ChatStream()
-        body = request_body(model, prompt, self._settings.base_url)
-        http = self._server.stream(Asked("POST", "/chat/completions", body), receipt)
+        stream = ChatStream(needs_reason=self._profile.needs_reason)
+        body = request_body(model, prompt, self._profile.limit_field)
+        asked = Asked("POST", "/chat/completions", body, key_header(self._settings, prompt))
+        http = self._server.stream(asked, receipt)
         try:
             async with aclosing(http.pieces(stream)) as batches:
                 async for pieces in batches:
@@ -53,12 +67,26 @@ class OpenAIChat:
                         yield piece
             self._conclude(model, stream, receipt, http.lost)
         finally:
-            receipt.abandon()
+            receipt.abandon(stops=self._profile.stops_when_closed is True)
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether this server tells afterwards what a call cost."""
+        return self._profile.tells_cost
+
+    async def look_up(self, model: str | None, ids: CallIds) -> Receipt | None:
+        """What a generation came to, by OpenRouter's word; see `Resolvable.look_up`."""
+        if not self.can_look_up or ids.request_id is None:
+            return None
+        status, body = await self._server.ask(Asked("GET", f"/generation?{urlencode({'id': ids.request_id})}"))
+        # 404 for a moment after its end, too.
+        found = body.get("data") if status == 200 and isinstance(body, dict) else None
+        return generation_receipt(found) if isinstance(found, dict) else None
 
     def _conclude(self, model: str, stream: ChatStream, receipt: Receipt, lost: str) -> None:
         """Closes the receipt by what the stream said; raises `CallFailed` unless it was a success."""
         if stream.usage is not None:
-            usage = prices.Usage.read(stream.usage)
+            usage = prices.Usage.of_chat(stream.usage)
             prices.settle(receipt, usage, model, self._settings.base_url, self._settings.price)
         receipt.finish_reason = stream.finish_reason
         failure = _failure(stream, receipt, lost)
@@ -66,6 +94,13 @@ class OpenAIChat:
             raise failure from None
         receipt.outcome = CallOutcome.SUCCEEDED
         receipt.truncated = stream.finish_reason in _TRUNCATED
+
+
+def key_header(settings: ProviderSettings, prompt: Prompt) -> dict[str, str]:
+    """The step's key, where the endpoint is declared to deduplicate by one: the same in every attempt."""
+    if settings.idempotency_header is None or prompt.step_key is None:
+        return {}
+    return {settings.idempotency_header: prompt.step_key}
 
 
 def headers(settings: ProviderSettings) -> dict[str, str]:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from worker.providers import outcomes, prices
 from worker.providers.http_call import Asked, HttpCall, Server, unfinished, verdict
-from worker.providers.openai_chat import headers
+from worker.providers.openai_chat import headers, key_header
 from worker.providers.provider import (
     LEFT_RUNNING,
     CallFailed,
@@ -56,7 +56,8 @@ class OpenAIResponses:
         chosen = self._chosen(model)
         if chosen is None:
             raise receipt.fail(ErrorClass.PERMANENT, "no_model")
-        http = self._server.stream(Asked("POST", "/responses", response_body(chosen, prompt)), receipt)
+        key = key_header(self._settings, prompt)
+        http = self._server.stream(Asked("POST", "/responses", response_body(chosen, prompt), key), receipt)
         async with aclosing(self._follow(http, chosen, receipt)) as pieces:
             async for piece in pieces:
                 yield piece

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, Protocol, runtime_checkable
@@ -111,6 +111,7 @@ class Receipt:
     have begun. `code` is one short machine word and never a text from outside. `cost_usd` None means
     not known, which is not 0; with `cost_is_lower_bound` it may have cost more. `retry_after_s` is the
     provider's own wish in seconds. `resume_id` is the generation's own id, where it goes on when nobody listens.
+    `price_used` is what a cost from reported tokens was reckoned with, `price_source` whose prices those are.
     """
 
     sent_at: datetime | None = None
@@ -130,6 +131,9 @@ class Receipt:
     cost_is_lower_bound: bool = False
     retry_after_s: float | None = None
     resume_id: str | None = None
+    price_used: TokenPrice | None = None
+    price_source: str | None = None
+    priced_at: date | None = None
 
     def mark_sent(self) -> None:
         """The whole request is out, or out of our hands."""
@@ -152,16 +156,16 @@ class Receipt:
         self.cost_is_lower_bound = True
         return self._close(CallOutcome.UNKNOWN, ErrorClass.UNKNOWN, code)
 
-    def abandon(self) -> None:
+    def abandon(self, *, stops: bool = False) -> None:
         """Closes a call that its caller gave up; one that has an outcome already keeps it.
 
-        A generation that goes on when nobody listens is left running.
+        A generation that goes on when nobody listens is left running. `stops`: it is known that this one does not.
         """
         if self.outcome is None and self.resume_id is not None:
             self.lose(LEFT_RUNNING)
         elif self.outcome is None:
             unsent = self.sent_at is None
-            self.outcome = CallOutcome.CANCELLED if unsent else CallOutcome.CANCEL_UNCONFIRMED
+            self.outcome = CallOutcome.CANCELLED if unsent or stops else CallOutcome.CANCEL_UNCONFIRMED
             self.cost_is_lower_bound = not unsent
             if unsent:
                 self.price(Decimal(0), "local")

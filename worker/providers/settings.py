@@ -17,14 +17,20 @@ from typing import Any, Literal, NoReturn, cast
 
 import httpx2
 
+from worker.providers.profile import PROFILES, Profile
 from worker.providers.provider import TokenPrice
 from worker.providers.watchdog import TimeLimits
 
-ProviderType = Literal["extractive", "openai_chat", "openai_responses"]
+ProviderType = Literal["anthropic", "extractive", "openai_chat", "openai_responses"]
 
 READING_WORDS_PER_SECOND = 10.0
 """A little over a good reader's 4 to 5 words a second: text appears ahead of the eye, not all at once."""
 
+OUTPUT_TOKENS = 8192
+"""All models of Anthropic's that are there can say so much."""
+
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
+_OURS = frozenset({"accept", "accept-encoding", "authorization", "content-type", "content-length", "host"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _MAX_SECONDS = 86_400.0
 _COMMON = {"type", "max_running"}
@@ -39,7 +45,12 @@ _MODEL_KEYS = _COMMON | {
     "price_input_usd_per_million",
     "price_output_usd_per_million",
 }
-_KEYS = {"openai_chat": _MODEL_KEYS, "openai_responses": _MODEL_KEYS, "extractive": _COMMON | {"words_per_second"}}
+_KEYS = {
+    "anthropic": _MODEL_KEYS | {"max_output_tokens"},
+    "extractive": _COMMON | {"words_per_second"},
+    "openai_chat": _MODEL_KEYS | {"profile", "idempotency_header"},
+    "openai_responses": _MODEL_KEYS | {"idempotency_header"},
+}
 
 
 class ProvidersFileError(ValueError):
@@ -50,7 +61,9 @@ class ProvidersFileError(ValueError):
 class ProviderSettings:
     """One `[providers.NAME]` table. `api_key` is the value of the variable and never printed.
 
-    `words_per_second` belongs to `extractive` (0: as fast as it goes); `max_running` None means no limit.
+    `words_per_second` belongs to `extractive` (0: as fast as it goes); `max_running` None means no limit. `profile`
+    belongs to `openai_chat`, None where the address tells. `idempotency_header` is what an endpoint deduplicates by.
+    `max_output_tokens` belongs to `anthropic`, which wants to be told, and is for requests that name none.
     """
 
     name: str
@@ -62,6 +75,9 @@ class ProviderSettings:
     limits: TimeLimits = field(default_factory=TimeLimits)
     price: TokenPrice | None = None
     words_per_second: float = READING_WORDS_PER_SECOND
+    profile: Profile | None = None
+    idempotency_header: str | None = None
+    max_output_tokens: int = OUTPUT_TOKENS
 
 
 def read_file(path: Path, environ: Mapping[str, str]) -> tuple[ProviderSettings, ...]:
@@ -99,22 +115,40 @@ class _Table:
             self._refuse(min(stray), f"is not known for type {kind}; accepted are {accepted}")
         if kind == "extractive":
             pace = self._number("words_per_second", READING_WORDS_PER_SECOND, 1000.0)
-            return ProviderSettings(self._name, kind, max_running=self._max_running(), words_per_second=pace)
+            return ProviderSettings(
+                self._name, kind, max_running=self._whole("max_running", 1_000_000), words_per_second=pace
+            )
         return ProviderSettings(
             self._name,
             kind,
             base_url=self._base_url(),
             api_key=self._api_key(),
             models=self._models(),
-            max_running=self._max_running(),
+            max_running=self._whole("max_running", 1_000_000),
             limits=self._limits(),
             price=self._price(),
+            profile=self._profile(),
+            idempotency_header=self._idempotency_header(),
+            max_output_tokens=self._whole("max_output_tokens", 1_000_000) or OUTPUT_TOKENS,
         )
+
+    def _profile(self) -> Profile | None:
+        given = self._table.get("profile")
+        if given is not None and given not in PROFILES:
+            self._refuse("profile", f"must be one of {', '.join(PROFILES)}, or left out")
+        return PROFILES.get(str(given))
+
+    def _idempotency_header(self) -> str | None:
+        given = self._table.get("idempotency_header")
+        fits = isinstance(given, str) and _HEADER.fullmatch(given) and given.lower() not in _OURS
+        if given is not None and not fits:
+            self._refuse("idempotency_header", 'must be the name of a header such as "Idempotency-Key"')
+        return given
 
     def _type(self) -> ProviderType:
         given = self._table.get("type")
         if not isinstance(given, str) or given not in _KEYS:
-            self._refuse("type", f"must be one of {', '.join(sorted(_KEYS))} in this version")
+            self._refuse("type", f"must be one of {', '.join(sorted(_KEYS))}")
         return cast("ProviderType", given)
 
     def _base_url(self) -> str:
@@ -144,10 +178,10 @@ class _Table:
             self._refuse("models", 'must be a list of model names such as ["llama3.1"], the default first')
         return tuple(dict.fromkeys(cast("list[str]", given)))
 
-    def _max_running(self) -> int | None:
-        given = self._table.get("max_running")
-        if given is not None and (type(given) is not int or not 1 <= given <= 1_000_000):
-            self._refuse("max_running", "must be a whole number from 1 to 1000000")
+    def _whole(self, key: str, most: int) -> int | None:
+        given = self._table.get(key)
+        if given is not None and (type(given) is not int or not 1 <= given <= most):
+            self._refuse(key, f"must be a whole number from 1 to {most}")
         return given
 
     def _limits(self) -> TimeLimits:

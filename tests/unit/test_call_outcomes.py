@@ -1,0 +1,228 @@
+"""Whatever a provider does, in each wire format: how the call ends, of what class, after one request on the wire."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import aclosing
+from dataclasses import dataclass
+from decimal import Decimal
+
+import anyio
+import pytest
+
+from scripted_provider.behaviour import Behaviour
+from scripted_provider.provider import ScriptedProvider
+from scripted_provider.script import text_of
+from worker.providers.catalog import Catalog
+from worker.providers.provider import (
+    CallFailed,
+    CallOutcome,
+    ErrorClass,
+    Message,
+    Prompt,
+    Provider,
+    Receipt,
+    TokenPrice,
+)
+from worker.providers.settings import ProviderSettings, ProviderType
+from worker.providers.watchdog import TimeLimits
+
+pytestmark = pytest.mark.anyio
+
+TYPES: tuple[ProviderType, ...] = ("openai_chat", "anthropic", "openai_responses")
+PROMPT = Prompt((Message("system", "Be brief."), Message("user", "What is new?")))
+PRICE = TokenPrice(Decimal(1), Decimal(2))
+SHORT = TimeLimits(connect_s=2.0, first_chunk_s=0.3, silence_s=0.3, total_s=30.0)
+
+SUCCEEDED, FAILED, UNKNOWN = CallOutcome.SUCCEEDED, CallOutcome.FAILED, CallOutcome.UNKNOWN
+PERMANENT, REFUSED = ErrorClass.PERMANENT, ErrorClass.REFUSED
+TRANSIENT, THROTTLED, LOST = ErrorClass.TRANSIENT, ErrorClass.THROTTLED, ErrorClass.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is asked for, and what has to become of it. `zero`: it is known to have cost nothing."""
+
+    model: str
+    outcome: CallOutcome
+    error_class: ErrorClass | None = None
+    zero: bool = False
+    truncated: bool = False
+
+    def __str__(self) -> str:
+        return self.model
+
+
+ROWS = [
+    Row("well", SUCCEEDED),
+    Row("well?chunk=1&crlf=1", SUCCEEDED),
+    Row("well?chunk=7", SUCCEEDED),
+    Row("empty", SUCCEEDED),
+    Row("huge", SUCCEEDED),
+    Row("length", SUCCEEDED, truncated=True),
+    Row("refusal", FAILED, REFUSED),
+    Row("filter", FAILED, REFUSED),
+    Row("status?code=400", FAILED, PERMANENT, zero=True),
+    Row("status?code=401", FAILED, PERMANENT, zero=True),
+    Row("status?code=402&error=billing_error", FAILED, PERMANENT, zero=True),
+    Row("status?code=403", FAILED, PERMANENT, zero=True),
+    Row("status?code=404", FAILED, PERMANENT, zero=True),
+    Row("status?code=405", FAILED, PERMANENT, zero=True),
+    Row("status?code=413", FAILED, PERMANENT, zero=True),
+    Row("status?code=422", FAILED, PERMANENT, zero=True),
+    Row("status?code=408", UNKNOWN, LOST),
+    Row("status?code=409", FAILED, TRANSIENT),
+    Row("status?code=429", FAILED, THROTTLED, zero=True),
+    Row("status?code=500", FAILED, TRANSIENT),
+    Row("status?code=502", UNKNOWN, LOST),
+    Row("status?code=503", FAILED, TRANSIENT, zero=True),
+    Row("status?code=504", UNKNOWN, LOST),
+    Row("status?code=529", FAILED, TRANSIENT, zero=True),
+    Row("silent", UNKNOWN, LOST),
+    Row("stall", UNKNOWN, LOST),
+    Row("pings", UNKNOWN, LOST),
+    Row("cut", UNKNOWN, LOST),
+    Row("well?bytes=1", UNKNOWN, LOST),
+    Row("well?bytes=900", UNKNOWN, LOST),
+    Row("no-end", UNKNOWN, LOST),
+    Row("error-200", FAILED, TRANSIENT),
+    Row("stream-error", FAILED, TRANSIENT),
+    Row("stream-error?error=overloaded_error", FAILED, TRANSIENT),
+    Row("stream-error?error=invalid_request_error", FAILED, PERMANENT),
+]
+# In the background the connection is not the generation: what is said of one here is not said of the other.
+CONNECTION_ONLY = ("well", "stall", "cut", "no-end", "silent", "status")
+
+
+def provider_of(
+    kind: ProviderType, url: str, limits: TimeLimits | None = None, header: str | None = None
+) -> Provider:
+    table = ProviderSettings(
+        "p",
+        kind,
+        base_url=url,
+        api_key="k",
+        limits=limits or TimeLimits(),
+        price=PRICE,
+        idempotency_header=header,
+    )
+    return Catalog([table]).provider("p")
+
+
+async def heard(provider: Provider, model: str, receipt: Receipt) -> str:
+    """The text of one call, also of one that fails."""
+    said: list[str] = []
+    try:
+        async with aclosing(provider.call(model, PROMPT, receipt)) as pieces:
+            async for piece in pieces:
+                said.append(piece.text)  # noqa: PERF401 - what came before a failure counts too
+    except CallFailed as error:
+        assert error.receipt is receipt
+    return "".join(said)
+
+
+def cases() -> list[tuple[ProviderType, Row]]:
+    return [
+        (kind, row)
+        for kind in TYPES
+        for row in ROWS
+        if kind != "openai_responses" or row.model.partition("?")[0] in CONNECTION_ONLY
+    ]
+
+
+@pytest.mark.parametrize(("kind", "row"), cases(), ids=str)
+async def test_how_a_call_ends(kind: ProviderType, row: Row) -> None:
+    receipt = Receipt()
+    async with ScriptedProvider() as server:
+        limits = SHORT if row.model in {"silent", "stall", "pings"} else None
+        text = await heard(provider_of(kind, server.base_url, limits), row.model, receipt)
+        assert len(server.requests) == 1
+    assert (receipt.outcome, receipt.error_class, receipt.truncated) == (row.outcome, row.error_class, row.truncated)
+    assert (receipt.cost_usd == 0) == row.zero
+    if row.outcome is SUCCEEDED:
+        whole = text_of(Behaviour.of(row.model))
+        assert text.replace("x" * 3_000_000, "") == whole
+        assert receipt.usage_source == "provider"
+        assert receipt.cost_usd
+    elif row.outcome is UNKNOWN:
+        assert receipt.cost_is_lower_bound
+        assert receipt.cost_usd is None
+        assert receipt.sent_at is not None
+
+
+@pytest.mark.parametrize("kind", TYPES)
+async def test_nobody_there_is_free_and_may_pass(kind: ProviderType) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        receipt = Receipt()
+        await heard(provider_of(kind, f"http://127.0.0.1:{taken.getsockname()[1]}/v1"), "well", receipt)
+    assert (receipt.outcome, receipt.error_class, receipt.cost_usd) == (FAILED, TRANSIENT, 0)
+    assert receipt.sent_at is None
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(
+    ("wish", "least", "most"),
+    [("retry=7", 7, 7), ("retry_ms=1500", 1.5, 1.5), ("retry_date=60", 50, 60), ("", None, None)],
+)
+async def test_every_form_of_retry_after(
+    kind: ProviderType, wish: str, least: float | None, most: float | None
+) -> None:
+    receipt = Receipt()
+    async with ScriptedProvider() as server:
+        await heard(provider_of(kind, server.base_url), f"status?code=429&{wish}".rstrip("&"), receipt)
+    if least is None or most is None:
+        assert receipt.retry_after_s is None
+    else:
+        assert receipt.retry_after_s is not None
+        assert least <= receipt.retry_after_s <= most
+
+
+@pytest.mark.parametrize("kind", TYPES)
+async def test_quota_that_a_person_has_to_raise_is_no_throttling(kind: ProviderType) -> None:
+    error = "billing_error" if kind == "anthropic" else "insufficient_quota"
+    receipt = Receipt()
+    async with ScriptedProvider() as server:
+        await heard(provider_of(kind, server.base_url), f"status?code=429&error={error}&retry=1", receipt)
+    assert (receipt.outcome, receipt.error_class, receipt.code) == (FAILED, PERMANENT, error)
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", "anthropic"])
+async def test_a_reader_that_stops_closes_the_connection_at_once(kind: ProviderType) -> None:
+    receipt = Receipt()
+    async with ScriptedProvider() as server:
+        provider = provider_of(kind, server.base_url)
+        async with aclosing(provider.call("well?rate=50&pieces=10000", PROMPT, receipt)) as pieces:
+            async for piece in pieces:
+                if piece.text:
+                    break
+        with anyio.fail_after(5):
+            await server.requests[0].gone.wait()
+    assert (receipt.outcome, receipt.cost_usd, receipt.cost_is_lower_bound) == (
+        CallOutcome.CANCEL_UNCONFIRMED,
+        None,
+        True,
+    )
+
+
+@pytest.mark.parametrize("kind", TYPES)
+async def test_what_its_tokens_cost_with_the_prices_and_their_date(kind: ProviderType) -> None:
+    receipt = Receipt()
+    async with ScriptedProvider() as server:
+        await heard(provider_of(kind, server.base_url), "well", receipt)
+    assert receipt.input_tokens is not None
+    assert receipt.output_tokens == 40
+    assert receipt.cost_usd == (receipt.input_tokens * 1 + Decimal(40 * 2)) / 1_000_000
+    assert (receipt.price_used, receipt.price_source) == (PRICE, "providers file")
+    assert receipt.priced_at is not None
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", "openai_responses"])
+async def test_the_step_s_key_goes_only_where_an_endpoint_deduplicates_by_it(kind: ProviderType) -> None:
+    prompt = Prompt(PROMPT.messages, step_key="job:step")
+    async with ScriptedProvider() as server:
+        for header in ("Idempotency-Key", None):
+            provider = provider_of(kind, server.base_url, header=header)
+            async with aclosing(provider.call("well", prompt, Receipt())) as pieces:
+                assert [piece async for piece in pieces]
+        assert [request.headers.get("idempotency-key") for request in server.requests] == ["job:step", None]
