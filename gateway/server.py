@@ -62,6 +62,17 @@ class _Server(uvicorn.Server):
             )
         )
 
+    async def _serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve; uvicorn leaves all open where it is cancelled."""
+        try:
+            await super()._serve(sockets)
+        finally:
+            # Our sockets are closed next; watched on, their numbers would be those of others, whom nobody hears then.
+            for server in getattr(self, "servers", ()):
+                server.close()
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say where it listens, once it does; others wait for exactly this line. Raises CannotListen."""
         (listening,) = sockets or []

@@ -91,6 +91,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         faulthandler.cancel_dump_traceback_later()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """pytest takes any such clock back for a debugger; what is left of a test that failed can hang just as well."""
+    if isinstance(node, pytest.Item):
+        faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
+
+
 def _drop_template(facts: dict[str, str]) -> None:
     databases = Databases(facts["url"], facts["name"])
     try:

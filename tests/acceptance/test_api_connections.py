@@ -7,7 +7,8 @@ import re
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from itertools import chain, repeat
 
 import anyio
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.anyio
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 PATIENCE_S = 0.3
+# Not that of its admin port, which it says before.
+_GATEWAY = re.compile(r"outlive gateway listening on http://127\.0\.0\.1:(\d+)")
 
 
 @pytest.fixture
@@ -38,8 +41,7 @@ async def port(
 
     def listening() -> re.Match[str] | None:
         said.append(capsys.readouterr().out)
-        # Not that of its admin port, which it says before.
-        return re.search(r"outlive gateway listening on http://127\.0\.0\.1:(\d+)", "".join(said))
+        return _GATEWAY.search("".join(said))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve, settings)
@@ -190,3 +192,18 @@ async def test_a_cookie_of_backslashes_holds_nobody_up(port: int) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
         assert await longest_turn_s(answered) < 2
+
+
+async def test_a_gateway_that_is_cancelled_leaves_nothing_to_its_loop(database_url: str) -> None:
+    """Its listening sockets were closed behind the loop's back: the next one with their numbers was never heard."""
+    for _ in range(3):
+        found: list[str] = []
+        settings = GatewaySettings(DatabaseSettings(database_url, database_url, 2), (SECRET,), port=0, admin_port=0)
+        async with anyio.create_task_group() as tasks:
+            with redirect_stdout(StringIO()) as said:
+                tasks.start_soon(server.serve, settings)
+                found += await until(lambda: _GATEWAY.findall(said.getvalue()))
+            async with await anyio.connect_tcp("127.0.0.1", int(found[0])) as stream:
+                await stream.send(HEAD)
+                assert b" 200 " in await stream.receive()
+            tasks.cancel_scope.cancel()

@@ -28,7 +28,8 @@ _PROMISED = """
     WHERE (r.state = 'open') IS DISTINCT FROM (CASE WHEN r.job_id IS NOT NULL THEN j.finished_at IS NULL END)
         OR r.amount_usd IS DISTINCT FROM nullif(j.reserved_usd, 0)
         OR s.reserved_usd <> CASE WHEN r.state = 'open' THEN coalesce(r.amount_usd, 0) ELSE 0 END
-        OR s.charged_usd <> coalesce(r.charged_usd, 0) OR r.charged_usd > r.amount_usd
+        OR s.charged_usd <> coalesce(r.charged_usd, 0) + coalesce(r.adjusted_usd, 0)
+        OR coalesce(r.charged_usd, 0) + coalesce(r.adjusted_usd, 0) > r.amount_usd
 """
 _BOOKED = """
     SELECT t.name, a.period FROM outlive.quota_accounts a JOIN outlive.tenants t ON t.id = a.tenant_id
