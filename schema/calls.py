@@ -150,6 +150,7 @@ class Attempt:
     """One execution of a job, with its calls."""
 
     attempt: int
+    reason: str | None
     worker: str
     started_at: datetime
     finished_at: datetime | None

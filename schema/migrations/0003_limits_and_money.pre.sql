@@ -81,7 +81,8 @@ COMMENT ON COLUMN outlive.job_leases.scopes IS 'the permits that this run holds,
 
 -- Checking these two took a third of a claim, and guarded nothing: only a claim inserts here, with the job's row locked.
 ALTER TABLE outlive.job_leases DROP CONSTRAINT job_leases_job_id_fkey;
-ALTER TABLE outlive.job_attempts DROP CONSTRAINT job_attempts_job_id_fkey;
+ALTER TABLE outlive.job_attempts DROP CONSTRAINT job_attempts_job_id_fkey, ADD COLUMN reason text;
+COMMENT ON COLUMN outlive.job_attempts.reason IS 'why it was begun, as its event says; null = begun by a worker from before 0003';
 
 -- Claims hold this shared, a change of limits alone: no claim decides by what a limit was a moment ago.
 CREATE FUNCTION outlive.limits_lock() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -368,8 +369,8 @@ BEGIN
             WHERE u.token_of = t.run_token
         ) AS h ON true
     ), begun AS (
-        INSERT INTO outlive.job_attempts (job_id, attempt, worker, run_token)
-        SELECT t.id, t.attempt, worker, t.run_token FROM taken t
+        INSERT INTO outlive.job_attempts (job_id, attempt, worker, run_token, reason)
+        SELECT t.id, t.attempt, worker, t.run_token, t.next_reason FROM taken t
     ), event AS (
         INSERT INTO outlive.job_events (job_id, seq, kind, attempt, data)
         SELECT t.id, t.last_seq, 'attempt', t.attempt,

@@ -59,7 +59,7 @@ FROM outlive.provider_calls WHERE job_id = $1 ORDER BY attempt, call
 
 -- name: list_attempts
 -- $1 job_id
-SELECT attempt, worker, started_at, finished_at, outcome, counted FROM outlive.job_attempts
+SELECT attempt, reason, worker, started_at, finished_at, outcome, counted FROM outlive.job_attempts
 WHERE job_id = $1 ORDER BY attempt
 
 -- name: job_costs

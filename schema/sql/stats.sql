@@ -74,14 +74,15 @@ SELECT kind, provider, model, status::text, attempt, count(*) AS jobs, min(creat
 FROM outlive.ai_jobs GROUP BY kind, provider, model, status, attempt
 
 -- name: all_retries
--- Attempts after the first by what became of the one before, which is the reason that their event gives.
-SELECT CASE before.outcome
+-- Attempts after the first by the reason that their event gives; by what became of the one before where a worker from
+-- before 0003 began them.
+SELECT coalesce(a.reason, CASE before.outcome
         WHEN 'lost' THEN 'lease_expired'
         WHEN 'released' THEN 'released'
         WHEN 'unknown' THEN 'unknown_retry'
         WHEN 'failed' THEN CASE WHEN before.counted THEN 'transient_error' ELSE 'throttled' END
         ELSE before.outcome
-    END AS reason, count(*) AS retries
+    END) AS reason, count(*) AS retries
 FROM outlive.job_attempts a
 JOIN outlive.job_attempts before ON before.job_id = a.job_id AND before.attempt = a.attempt - 1
 WHERE a.attempt > 1 GROUP BY 1
