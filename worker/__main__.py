@@ -20,6 +20,7 @@ from worker.admin import Admin, AdminPortTaken, admin_listener
 from worker.handlers.loading import HandlersError, load_kinds
 from worker.handlers.registry import BUILT_IN, Registry
 from worker.providers.catalog import Catalog
+from worker.providers.http_call import silence_transport
 from worker.providers.settings import ProvidersFileError
 from worker.settings import WorkerSettings, worker_options
 from worker.worker import Worker
@@ -41,6 +42,7 @@ def main(
 ) -> None:
     """Take jobs of the kinds that are registered here, run them, and keep every piece of their output."""
     configure_logs(log)
+    silence_transport()
     with explained(ProvidersFileError, HandlersError, AdminPortTaken):
         catalog = Catalog.load(providers, os.environ)
         registry = Registry((*BUILT_IN, *load_kinds(handlers)))

@@ -31,8 +31,8 @@ def end_of(receipt: Receipt, outcome: CallOutcome) -> CallEnd:
         error_class=receipt.error_class,
         error_code=receipt.code,
         http_status=receipt.http_status,
-        finish_reason=receipt.finish_reason and clean_text(receipt.finish_reason)[:REASON_CHARACTERS],
-        provider_request_id=receipt.provider_request_id and clean_text(receipt.provider_request_id)[:ID_CHARACTERS],
+        finish_reason=_kept(receipt.finish_reason, receipt.secret, REASON_CHARACTERS),
+        provider_request_id=_kept(receipt.provider_request_id, receipt.secret, ID_CHARACTERS),
         sent_at=receipt.sent_at,
         first_chunk_at=receipt.first_chunk_at,
         input_tokens=receipt.input_tokens,
@@ -47,3 +47,10 @@ def end_of(receipt: Receipt, outcome: CallOutcome) -> CallEnd:
         price_source=receipt.price_source,
         priced_at=receipt.priced_at,
     )
+
+
+def _kept(said: str | None, secret: str | None, most: int) -> str | None:
+    """A word of the provider's, unless it says our key back."""
+    if not said or (secret is not None and secret.casefold() in said.casefold()):
+        return None
+    return clean_text(said)[:most]

@@ -10,6 +10,7 @@ just closed looks like a cut after sending, which is an `unknown` nobody needs.
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -35,6 +36,12 @@ MAX_ANSWER_CHARS = 8 * 1024 * 1024
 
 # By the first one OpenRouter can be asked afterwards.
 _REQUEST_ID_HEADERS = ("x-generation-id", "x-request-id", "request-id")
+
+
+def silence_transport() -> None:
+    """It writes the headers of answers, in which providers say keys back; what matters of a call is in the ledger."""
+    for name in ("httpcore2", "httpx2"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 class AnswerTooLargeError(Exception):
@@ -84,6 +91,11 @@ class Server:
         self._headers = headers
         self._tls: ssl.SSLContext | None = None
 
+    @property
+    def secret(self) -> str | None:
+        """What a provider may say back to us, and nobody else may hear."""
+        return self._settings.api_key
+
     def stream(self, asked: Asked, receipt: Receipt) -> HttpCall:
         """A request whose answer is a stream of events, to be noted on the receipt."""
         return HttpCall(self, asked, receipt, Watchdog(self._settings.limits))
@@ -131,6 +143,7 @@ class HttpCall:
         self._asked = asked
         self._receipt = receipt
         self._watch = watch
+        receipt.secret = server.secret
         self.lost = "no_terminal_marker"
 
     async def pieces(self, reader: WireReader) -> AsyncGenerator[list[Piece]]:

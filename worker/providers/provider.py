@@ -8,7 +8,7 @@ is left in a `Receipt`, in whatever way the call ends.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -112,6 +112,7 @@ class Receipt:
     not known, which is not 0; with `cost_is_lower_bound` it may have cost more. `retry_after_s` is the
     provider's own wish in seconds. `resume_id` is the generation's own id, where it goes on when nobody listens.
     `price_used` is what a cost from reported tokens was reckoned with, `price_source` whose prices those are.
+    `secret` is the key that the call went out with.
     """
 
     sent_at: datetime | None = None
@@ -134,6 +135,7 @@ class Receipt:
     price_used: TokenPrice | None = None
     price_source: str | None = None
     priced_at: date | None = None
+    secret: str | None = field(default=None, repr=False)
 
     def mark_sent(self) -> None:
         """The whole request is out, or out of our hands."""
