@@ -38,7 +38,10 @@ class UnknownBehaviour(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """`after` pieces it happens, the first `times` of the same request; 0 = always. `rate` 0 = as fast as it goes."""
+    """`after` pieces it happens, the first `times` of the same request; 0 = always. `rate` 0 = as fast as it goes.
+
+    `stamped`: each piece is the moment at which it was made, for whoever measures.
+    """
 
     name: str
     after: int = 3
@@ -51,6 +54,7 @@ class Behaviour:
     retry: str = ""
     retry_ms: str = ""
     retry_date: str = ""
+    stamped: int = 0
     chunk: int = 0
     bytes: int = 0
     crlf: int = 0

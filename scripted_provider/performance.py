@@ -8,7 +8,7 @@ from email.utils import formatdate
 from scripted_provider.behaviour import Behaviour
 from scripted_provider.exchange import Exchange
 from scripted_provider.pace import Pace
-from scripted_provider.script import pieces_of
+from scripted_provider.script import pieces_of, stamp
 from scripted_provider.wires.wire import End, Wire
 
 PING_SECONDS = 0.05
@@ -57,7 +57,7 @@ async def _stream(exchange: Exchange, wire: Wire, behaviour: Behaviour) -> None:
         await pace.next()
         if exchange.request.gone.is_set() and behaviour.name != "goes-on":
             return
-        await exchange.raw(wire.piece(text))
+        await exchange.raw(wire.piece(stamp() if behaviour.stamped else text))
         if behaviour.name == "empty":
             await exchange.raw(wire.empty())
         if number == behaviour.after and await _happens(exchange, wire, behaviour):

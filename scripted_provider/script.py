@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 
@@ -19,6 +20,11 @@ def pieces_of(behaviour: Behaviour) -> Iterator[str]:
     """As many as it wants, a word or so each."""
     words = behaviour.words.split() if behaviour.words else [word for each in _SENTENCES for word in each.split()]
     yield from islice((f"{word} " for word in cycle(words)), behaviour.pieces)
+
+
+def stamp() -> str:
+    """The moment, by a clock that all processes of a machine share: `t<nanoseconds># word `."""
+    return f"t{time.monotonic_ns()}# word "
 
 
 def text_of(behaviour: Behaviour) -> str:

@@ -198,13 +198,17 @@ class Caller:
         parts = [await self._text_so_far(before)]
         got = len(parts[0])
         async with aclosing(self._pieces(provider, prompt, receipt, before)) as pieces:
-            async for raw in pieces:
-                piece = replace(raw, text=clean_text(raw.text))
-                if piece.channel is None:
-                    parts.append(piece.text)
-                at = await self._place(call, receipt, piece)
-                await self._say(piece, at)
-                got += len(piece.text)
+            async for raw, channel, cursor in pieces:
+                text = clean_text(raw)
+                at = None if cursor is None else await self._place(call, receipt, cursor)
+                if not text:
+                    continue
+                if channel is None:
+                    parts.append(text)
+                    await self._appender.chunk(self._writer, text, at)
+                else:
+                    await self._appender.event(self._writer, *channel_drafts(text, channel), at=at)
+                got += len(text)
                 if price is not None:
                     self._budget.expect(call, estimate_usd(price, asked, got))
                     await self._check_budget()
@@ -226,11 +230,11 @@ class Caller:
                 return await text_between(self._database, self._lease.job_id, before.began_seq, self._writer.last_seq)
         raise AssertionError("the loop above ends by its return or by an error")
 
-    async def _place(self, call: int, receipt: Receipt, piece: Piece) -> Bookmark | None:
+    async def _place(self, call: int, receipt: Receipt, cursor: str) -> Bookmark | None:
         """The generation's id is kept before anything of it is said, each further place with what was said."""
-        if piece.cursor is None or receipt.resume_id is None:
+        if receipt.resume_id is None:
             return None
-        at = self._left = Bookmark(call, piece.cursor, self._seamless)
+        at = self._left = Bookmark(call, cursor, self._seamless)
         if call not in self._begun:
             self._begun.add(call)
             async for attempt in _while_away():
@@ -238,15 +242,6 @@ class Caller:
                     if not await begin_bookmark(self._database, self._lease, receipt.resume_id, at):
                         raise LeaseLost
         return at if self._seamless else None
-
-    async def _say(self, piece: Piece, at: Bookmark | None) -> None:
-        """Into the log, all of it together with its place."""
-        if not piece.text:
-            return
-        if piece.channel is None:
-            await self._appender.chunk(self._writer, piece.text, at)
-            return
-        await self._appender.event(self._writer, *channel_drafts(piece.text, piece.channel), at=at)
 
     async def _settle(self, provider: Provider, call: int, receipt: Receipt) -> None:
         """Whatever way the call ended: the generation that nobody wants is ended, the cost booked, the row closed."""

@@ -8,11 +8,12 @@ from pathlib import Path
 import anyio
 import click
 
-from tests.bench import idle, live
+from tests.bench import idle, live, provider
 from tests.bench.beside import run_beside
 from tests.bench.idle import run_idle
 from tests.bench.live import Live, run_live
 from tests.bench.machine import facts
+from tests.bench.provider import Streams, run_provider
 from tests.bench.queues.scenario import run_queue, run_queue_limit
 
 SCENARIOS = {
@@ -22,12 +23,18 @@ SCENARIOS = {
     "crowd": Live(1000, 10, 15),
     "storm": Live(1000, 30, 15),
 }
+PROVIDER = {
+    "provider-one": Streams(1, 20, 15),
+    "provider-100": Streams(100, 30, 15),
+    "provider-300": Streams(300, 30, 15),
+    "provider-600": Streams(600, 30, 15),
+}
 BESIDE = ("one", "many")
 QUEUES = {"queue": run_queue, "queue-limit": run_queue_limit}
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice([*SCENARIOS, "idle", *QUEUES]))
+@click.argument("names", nargs=-1, type=click.Choice([*SCENARIOS, "idle", *PROVIDER, *QUEUES]))
 @click.option("--readers", default=2000, show_default=True, help="Of the idle measurement.")
 @click.option("--repeats", default=3, show_default=True, help="Of each emptying of a queue.")
 @click.option("--jobs", default=3000, show_default=True, help="Of each emptying of a queue.")
@@ -35,6 +42,7 @@ def main(names: tuple[str, ...], readers: int, repeats: int, jobs: int) -> None:
     """Measure. NAMES choose; none means all."""
     print(f"{datetime.date.today()}, {facts()}\n")  # noqa: DTZ011 - the day on the machine's own calendar
     anyio.run(_streams, names or (*SCENARIOS, "idle"), readers)
+    anyio.run(_provider, names or PROVIDER)
     anyio.run(_queues, names or QUEUES, repeats, jobs)
 
 
@@ -52,6 +60,15 @@ async def _streams(names: tuple[str, ...], readers: int) -> None:
         if "idle" in names:
             print(f"\n{idle.HEAD}", flush=True)
             print(await run_idle(folder, readers), flush=True)
+
+
+async def _provider(names: Iterable[str]) -> None:
+    chosen = [each for each in names if each in PROVIDER]
+    if chosen:
+        print(f"\n{provider.HEAD}", flush=True)
+    for each in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            print(await run_provider(Path(folder), PROVIDER[each]), flush=True)
 
 
 async def _queues(names: Iterable[str], repeats: int, jobs: int) -> None:

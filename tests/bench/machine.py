@@ -15,7 +15,7 @@ from tests.support.api import Api, call_api, make_key
 from tests.support.databases import make_migrated
 from tests.support.postgres import DurablePostgres
 from tests.support.processes import ServerProcess
-from tests.support.servers import Gateway, environment_for, start_gateway
+from tests.support.servers import Environment, Gateway, environment_for, start_gateway
 
 # Where tests/bench/worker.py keeps the moment of each commit.
 COMMITS = "OUTLIVE_BENCH_COMMITS"
@@ -72,7 +72,9 @@ async def _quiet(stack: AsyncExitStack) -> AsyncIterator[AsyncExitStack]:
 
 
 @asynccontextmanager
-async def start_bench(folder: Path, *, concurrency: int) -> AsyncIterator[Bench]:
+async def start_bench(
+    folder: Path, *, concurrency: int, environment: Environment | None = None
+) -> AsyncIterator[Bench]:
     """Start it all, but for the worker, which has registered its kinds and is launched when the readers are there."""
     commits = folder / "commits"
     commits.unlink(missing_ok=True)
@@ -82,7 +84,7 @@ async def start_bench(folder: Path, *, concurrency: int) -> AsyncIterator[Bench]
         stack.push_async_callback(postgres.close)
         url = await make_migrated(postgres.url)
         key = await make_key(url)
-        more = {COMMITS: str(commits), "OUTLIVE_CONCURRENCY": str(concurrency)}
+        more = {COMMITS: str(commits), "OUTLIVE_CONCURRENCY": str(concurrency), **(environment or {})}
         worker = await stack.enter_async_context(
             ServerProcess("worker", environment_for(url, more), ("--handlers", "tests.bench.worker"))
         )

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.bench.stamps import stamp
+from scripted_provider.script import stamp
 
 
 async def _pieces(request: Request) -> AsyncIterator[tuple[int, str]]:

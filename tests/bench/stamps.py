@@ -2,16 +2,10 @@
 
 import re
 import statistics
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 _STAMP = re.compile(rb"t(\d{10,})#")
-
-
-def stamp() -> str:
-    """A piece of some 24 characters. CLOCK_MONOTONIC is one for all processes of a machine."""
-    return f"t{time.monotonic_ns()}# word "
 
 
 def stamps_in(data: bytes) -> Iterable[int]:

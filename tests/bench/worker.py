@@ -8,8 +8,8 @@ from uuid import UUID
 
 import anyio
 
+from scripted_provider.script import stamp
 from tests.bench.machine import COMMITS
-from tests.bench.stamps import stamp
 from worker.handlers.kind import Json, Kind, Repeat, RunContext
 from worker.log_writer import LogWriter
 

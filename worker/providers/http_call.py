@@ -158,7 +158,7 @@ class HttpCall:
                 await _turn_away(response, self._receipt, self._watch)
                 async with aclosing(_batches(response, reader, self._watch)) as batches:
                     async for pieces in batches:
-                        if any(piece.text for piece in pieces):
+                        if self._receipt.first_chunk_at is None and any(piece.text for piece in pieces):
                             self._receipt.mark_first_chunk()
                         if pieces:
                             yield pieces
@@ -189,7 +189,9 @@ async def _batches(response: httpx2.Response, reader: WireReader, watch: Watchdo
         async with aclosing(response.aiter_bytes()) as chunks:
             async for chunk in chunks:
                 pieces = reader.feed(frames.feed(chunk))
-                size = sum(len(piece.text) for piece in pieces)
+                size = 0
+                for piece in pieces:
+                    size += len(piece.text)
                 said += size
                 if said > MAX_ANSWER_CHARS:
                     raise AnswerTooLargeError
