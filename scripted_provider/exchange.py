@@ -43,7 +43,7 @@ class Exchange:
     """The server's side of one request.
 
     `chunk_bytes` splits the body into HTTP chunks of that size, `cut_after_bytes` resets the connection when so much
-    of the body was sent, `crlf` ends its lines as some proxies do.
+    of the body was sent, `crlf` ends its lines as some proxies do; `headers` are of every answer on it.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Exchange:
         self.chunk_bytes: int | None = None
         self.cut_after_bytes: int | None = None
         self.crlf = False
+        self.headers: dict[str, str] = {}
         self._writer = writer
         self._next_release = next_release
         self._sent_bytes = 0
@@ -64,7 +65,7 @@ class Exchange:
 
     async def head(self, status: int = 200, **headers: str) -> None:
         """Status line and headers of a chunked answer; `_` in a header's name is `-`."""
-        given = {"content-type": "text/event-stream", "x-request-id": "req-1"}
+        given = {"content-type": "text/event-stream", "x-request-id": "req-1", **self.headers}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         given |= {"transfer-encoding": "chunked", "connection": "close"}
         lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in given.items())]

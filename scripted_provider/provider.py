@@ -70,7 +70,9 @@ class ScriptedProvider(Server):
         if isinstance(wire, ResponsesWire) and body.get("background") and behaviour.name not in {"status", "silent"}:
             await self._in_background(exchange, wire, behaviour)
             return
-        self._costs[f"gen-{number}"] = behaviour.pieces * DOLLARS_A_PIECE
+        if isinstance(wire, ChatWire):
+            self._costs[f"gen-{number}"] = behaviour.pieces * DOLLARS_A_PIECE
+            exchange.headers["x-generation-id"] = f"gen-{number}"
         await perform(exchange, wire, behaviour)
 
     def _in_turn(self, behaviour: Behaviour, request: Request) -> Behaviour:

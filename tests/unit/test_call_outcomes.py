@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import anyio
+import httpx2
 import pytest
 
 from scripted_provider.behaviour import Behaviour
+from scripted_provider.exchange import Exchange
 from scripted_provider.provider import ScriptedProvider
 from scripted_provider.script import text_of
+from scripted_provider.server import Server
 from worker.providers.catalog import Catalog
+from worker.providers.openai_chat import OpenAIChat
+from worker.providers.profile import PROFILES, profile_for
 from worker.providers.provider import (
     CallFailed,
+    CallIds,
     CallOutcome,
     ErrorClass,
     Message,
@@ -225,3 +231,75 @@ async def test_the_step_s_key_goes_only_where_an_endpoint_deduplicates_by_it(kin
             async with aclosing(provider.call("well", prompt, Receipt())) as pieces:
                 assert [piece async for piece in pieces]
         assert [request.headers.get("idempotency-key") for request in server.requests] == ["job:step", None]
+
+
+async def test_what_a_lost_completion_came_to_is_asked_by_its_id() -> None:
+    """Of a server that tells, by OpenRouter's address; the others are not asked."""
+    async with ScriptedProvider() as server:
+        for profile in ("openrouter", "compatible"):
+            table = ProviderSettings("p", "openai_chat", base_url=server.base_url, profile=PROFILES[profile])
+            provider = OpenAIChat(table)
+            receipt = Receipt()
+            await heard(provider, "cut", receipt)
+            assert receipt.provider_request_id is not None
+            found = await provider.look_up("cut", CallIds(None, receipt.provider_request_id))
+            if profile == "compatible":
+                assert found is None
+                assert not provider.can_look_up
+                break
+            assert found is not None
+            assert (found.outcome, found.cost_source) == (SUCCEEDED, "provider")
+            assert found.cost_usd == Decimal("0.004")
+            assert await provider.look_up("cut", CallIds(None, "gen-of-nobody")) is None
+
+
+async def test_where_the_close_is_known_to_stop_a_call_it_is_cancelled() -> None:
+    receipt = Receipt()
+    async with ScriptedProvider() as server:
+        table = ProviderSettings("p", "openai_chat", base_url=server.base_url, profile=PROFILES["llamacpp"])
+        async with aclosing(OpenAIChat(table).call("well?rate=50", PROMPT, receipt)) as pieces:
+            async for _ in pieces:
+                break
+        await server.requests[0].gone.wait()
+    assert (receipt.outcome, receipt.cost_is_lower_bound) == (CallOutcome.CANCELLED, True)
+
+
+@pytest.mark.parametrize(("profile", "outcome"), [("ollama", SUCCEEDED), ("openai", UNKNOWN)])
+async def test_done_without_a_reason_is_an_end_where_the_profile_says_so(profile: str, outcome: CallOutcome) -> None:
+    async def only_done(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.raw(
+            b'data: {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": null}]}\n\n'
+        )
+        await exchange.raw(b"data: [DONE]\n\n")
+        await exchange.end()
+
+    receipt = Receipt()
+    async with Server(only_done) as server:
+        table = ProviderSettings("p", "openai_chat", base_url=server.base_url, profile=PROFILES[profile])
+        assert await heard(OpenAIChat(table), "m", receipt) == "hi"
+    assert receipt.outcome is outcome
+
+
+def test_profiles_are_chosen_by_the_host_where_that_is_certain() -> None:
+    for url, name in {
+        "https://api.openai.com/v1": "openai",
+        "https://x.openai.azure.com/openai/v1": "openai",
+        "https://openrouter.ai/api/v1": "openrouter",
+        "https://api.deepseek.com": "deepseek",
+        "https://notopenai.com/v1": "compatible",
+        "http://127.0.0.1:8000/v1": "compatible",
+    }.items():
+        assert profile_for(url).name == name
+
+
+async def test_every_request_and_whether_its_client_left_is_told_without_its_key() -> None:
+    async with ScriptedProvider() as server:
+        await heard(provider_of("openai_chat", server.base_url), "well", Receipt())
+        await heard(provider_of("anthropic", server.base_url), "cut", Receipt())
+        async with httpx2.AsyncClient() as client:
+            told = (await client.get(server.base_url.removesuffix("/v1") + "/log")).json()
+    assert [each["target"] for each in told] == ["/v1/chat/completions", "/v1/messages"]
+    assert [each["body"]["model"] for each in told] == ["well", "cut"]
+    assert "Bearer" not in repr(told)
+    assert "x-api-key" not in repr(told)
