@@ -10,10 +10,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from worker.providers import outcomes, prices
-from worker.providers.http_call import Asked, Server, unfinished, verdict
+from worker.providers.http_call import Asked, unfinished, verdict
 from worker.providers.message_request import message_body
 from worker.providers.message_stream import MessageStream
-from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Piece, Prompt, Receipt, TokenPrice
+from worker.providers.model_provider import ModelProvider, each_piece
+from worker.providers.provider import CallFailed, CallOutcome, ErrorClass, Piece, Prompt, Receipt
 from worker.providers.settings import ProviderSettings
 
 # What the API is fixed at; a newer one says itself what has changed.
@@ -23,34 +24,22 @@ VERSION = "2023-06-01"
 _TRUNCATED = frozenset({"max_tokens", "model_context_window_exceeded", "pause_turn"})
 
 
-class Anthropic:
+class Anthropic(ModelProvider):
     """A provider of type `anthropic`; see docs/providers.md."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self._settings = settings
-        self._server = Server(settings, _headers(settings))
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    def price(self, model: str | None) -> TokenPrice | None:
-        """The providers file's, else what is listed for the address."""
-        return self._settings.price or (prices.listed_price(model, self._settings.base_url) if model else None)
+        super().__init__(settings, _headers(settings))
 
     async def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:
         """One request; see `Provider.call`. `model` None takes the first one configured."""
-        model = model or next(iter(self._settings.models), None)
-        if model is None:
-            raise receipt.fail(ErrorClass.PERMANENT, "no_model")
+        model = self._chosen(model, receipt)
         stream = MessageStream()
         body = message_body(model, prompt, self._settings.max_output_tokens)
         http = self._server.stream(Asked("POST", "/messages", body), receipt)
         try:
-            async with aclosing(http.pieces(stream)) as batches:
-                async for pieces in batches:
-                    for piece in pieces:
-                        yield piece
+            async with aclosing(each_piece(http, stream)) as pieces:
+                async for piece in pieces:
+                    yield piece
             self._conclude(model, stream, receipt, http.lost)
         finally:
             receipt.abandon()
@@ -60,7 +49,7 @@ class Anthropic:
         # What was written so far comes with the last event; without it the first one says 1, which is no count.
         if stream.stop_reason is not None:
             usage = prices.Usage.of_message(stream.usage)
-            prices.settle(receipt, usage, model, self._settings.base_url, self._settings.price)
+            self._settle(usage, model, receipt)
         receipt.finish_reason = stream.stop_reason
         failure = _failure(stream, receipt, lost)
         if failure is not None:
@@ -70,8 +59,8 @@ class Anthropic:
 
 
 def _headers(settings: ProviderSettings) -> dict[str, str]:
-    wanted = {"Accept": "text/event-stream", "Content-Type": "application/json", "anthropic-version": VERSION}
-    return wanted if settings.api_key is None else wanted | {"x-api-key": settings.api_key}
+    version = {"anthropic-version": VERSION}
+    return version if settings.api_key is None else version | {"x-api-key": settings.api_key}
 
 
 def _failure(stream: MessageStream, receipt: Receipt, lost: str) -> CallFailed | None:

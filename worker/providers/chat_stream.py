@@ -7,25 +7,24 @@ parts, usage in any chunk, errors in mid-stream, `finish_reason` null with `[DON
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from worker.providers.event_reader import EventReader
 from worker.providers.halves import Halves
 from worker.providers.outcomes import error_of
 from worker.providers.provider import Piece
-from worker.providers.wire_json import decode
 
 
-class ChatStream:
+class ChatStream(EventReader):
     """State of one stream; `feed` it the data of each event in order."""
 
     def __init__(self, *, needs_reason: bool = False) -> None:
+        super().__init__()
         self._needs_reason = needs_reason
         self.done = False
-        self.malformed = False
         self.finish_reason: str | None = None
         self.refused = False
-        self.error: Mapping[str, Any] | None = None
         self.usage: Mapping[str, Any] | None = None
         self._tools: dict[int, str] = {}
         self._halves = Halves()
@@ -36,36 +35,23 @@ class ChatStream:
         return self.finish_reason is not None or (self.done and not self._needs_reason)
 
     @property
-    def ended(self) -> bool:
-        """Whether there is nothing more to read: `[DONE]`, an error, or a frame that is none."""
-        return self.done or self.malformed or self.error is not None
+    def said_all(self) -> bool:
+        """Whether `[DONE]` was said; behind a finish reason usage may still come."""
+        return self.done
 
     @property
     def is_finishing(self) -> bool:
         """Whether only usage and `[DONE]` may follow."""
         return self.finish_reason is not None
 
-    def feed(self, frames: Iterable[bytes]) -> list[Piece]:
-        """The pieces in the data of some events; what follows the end is not looked at."""
-        pieces: list[Piece] = []
-        for data in frames:
-            if self.ended:
-                break
-            pieces += self._frame(data)
-        return pieces
-
     def rest(self) -> list[Piece]:
         """What still waited for its second half when the stream ended."""
         return self._halves.rest()
 
-    def _frame(self, data: bytes) -> list[Piece]:
-        if data.startswith(b"[DONE]"):
-            self.done = True
-            return []
-        frame = decode(data)
-        if frame is None:
-            self.malformed = True
-            return []
+    def _last_word(self) -> None:
+        self.done = True
+
+    def _frame(self, frame: Mapping[str, Any]) -> list[Piece]:
         if frame.get("error") or frame.get("object") == "error":
             self.error = error_of(frame)  # the second is vLLM's
         usage = frame.get("usage")

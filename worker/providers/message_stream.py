@@ -5,24 +5,23 @@ Usage comes in two parts: what was read with the first event, what was written w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from worker.providers.event_reader import EventReader
 from worker.providers.halves import Halves
 from worker.providers.outcomes import error_of
 from worker.providers.provider import Piece
-from worker.providers.wire_json import decode
 
 
-class MessageStream:
+class MessageStream(EventReader):
     """State of one stream; `feed` it the data of each event in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.done = False
-        self.malformed = False
         self.message_id: str | None = None
         self.stop_reason: str | None = None
-        self.error: Mapping[str, Any] | None = None
         self.usage: dict[str, Any] = {}
         self._channels: dict[object, str | None] = {}
         self._halves = Halves()
@@ -33,33 +32,20 @@ class MessageStream:
         return self.done or self.stop_reason is not None
 
     @property
-    def ended(self) -> bool:
-        """Whether there is nothing more to read."""
-        return self.done or self.malformed or self.error is not None
+    def said_all(self) -> bool:
+        """Whether `message_stop` was said."""
+        return self.done
 
     @property
     def is_finishing(self) -> bool:
         """Whether only `message_stop` may follow."""
         return self.stop_reason is not None
 
-    def feed(self, frames: Iterable[bytes]) -> list[Piece]:
-        """The pieces in the data of some events; what follows the end is not looked at."""
-        pieces: list[Piece] = []
-        for data in frames:
-            if self.ended:
-                break
-            pieces += self._frame(data)
-        return pieces
-
     def rest(self) -> list[Piece]:
         """What still waited for its second half when the stream ended."""
         return self._halves.rest()
 
-    def _frame(self, data: bytes) -> list[Piece]:
-        frame = decode(data)
-        if frame is None:
-            self.malformed = True
-            return []
+    def _frame(self, frame: Mapping[str, Any]) -> list[Piece]:
         match frame.get("type"):
             case "message_start":
                 self._begin(frame.get("message"))

@@ -13,7 +13,8 @@ from worker.providers import outcomes, prices
 from worker.providers.chat_request import request_body
 from worker.providers.chat_stream import ChatStream
 from worker.providers.generation import generation_receipt
-from worker.providers.http_call import Asked, Server, unfinished, verdict
+from worker.providers.http_call import Asked, unfinished, verdict
+from worker.providers.model_provider import ModelProvider, each_piece
 from worker.providers.profile import profile_for
 from worker.providers.provider import (
     CallFailed,
@@ -23,7 +24,6 @@ from worker.providers.provider import (
     Piece,
     Prompt,
     Receipt,
-    TokenPrice,
 )
 from worker.providers.settings import ProviderSettings
 
@@ -35,36 +35,24 @@ _UNFINISHED = {
 }
 
 
-class OpenAIChat:
+class OpenAIChat(ModelProvider):
     """A provider of type `openai_chat`; see docs/providers.md."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self._settings = settings
+        super().__init__(settings, headers(settings))
         self._profile = settings.profile or profile_for(settings.base_url)
-        self._server = Server(settings, headers(settings))
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    def price(self, model: str | None) -> TokenPrice | None:
-        """The providers file's, else what is listed for the address."""
-        return self._settings.price or (prices.listed_price(model, self._settings.base_url) if model else None)
 
     async def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:
         """One request; see `Provider.call`. `model` None takes the first one configured."""
-        model = model or next(iter(self._settings.models), None)
-        if model is None:
-            raise receipt.fail(ErrorClass.PERMANENT, "no_model")
+        model = self._chosen(model, receipt)
         stream = ChatStream(needs_reason=self._profile.needs_reason)
         body = request_body(model, prompt, self._profile.limit_field)
         asked = Asked("POST", "/chat/completions", body, key_header(self._settings, prompt))
         http = self._server.stream(asked, receipt)
         try:
-            async with aclosing(http.pieces(stream)) as batches:
-                async for pieces in batches:
-                    for piece in pieces:
-                        yield piece
+            async with aclosing(each_piece(http, stream)) as pieces:
+                async for piece in pieces:
+                    yield piece
             self._conclude(model, stream, receipt, http.lost)
         finally:
             receipt.abandon(stops=self._profile.stops_when_closed is True)
@@ -87,7 +75,7 @@ class OpenAIChat:
         """Closes the receipt by what the stream said; raises `CallFailed` unless it was a success."""
         if stream.usage is not None:
             usage = prices.Usage.of_chat(stream.usage)
-            prices.settle(receipt, usage, model, self._settings.base_url, self._settings.price)
+            self._settle(usage, model, receipt)
         receipt.finish_reason = stream.finish_reason
         failure = _failure(stream, receipt, lost)
         if failure is not None:
@@ -105,8 +93,7 @@ def key_header(settings: ProviderSettings, prompt: Prompt) -> dict[str, str]:
 
 def headers(settings: ProviderSettings) -> dict[str, str]:
     """What every OpenAI endpoint wants."""
-    wanted = {"Accept": "text/event-stream", "Content-Type": "application/json"}
-    return wanted if settings.api_key is None else wanted | {"Authorization": f"Bearer {settings.api_key}"}
+    return {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key}"}
 
 
 def _failure(stream: ChatStream, receipt: Receipt, lost: str) -> CallFailed | None:

@@ -13,7 +13,8 @@ from contextlib import aclosing
 from urllib.parse import quote, urlencode
 
 from worker.providers import outcomes, prices
-from worker.providers.http_call import Asked, HttpCall, Server, unfinished, verdict
+from worker.providers.http_call import Asked, HttpCall, unfinished, verdict
+from worker.providers.model_provider import ModelProvider, each_piece
 from worker.providers.openai_chat import headers, key_header
 from worker.providers.provider import (
     LEFT_RUNNING,
@@ -25,7 +26,6 @@ from worker.providers.provider import (
     Place,
     Prompt,
     Receipt,
-    TokenPrice,
 )
 from worker.providers.response_request import response_body
 from worker.providers.response_stream import ResponseStream
@@ -34,28 +34,17 @@ from worker.providers.settings import ProviderSettings
 _GONE_STATUS = frozenset({404, 410})
 
 
-class OpenAIResponses:
+class OpenAIResponses(ModelProvider):
     """A provider of type `openai_responses`; see docs/providers.md. It can be reattached to and asked afterwards."""
 
     can_look_up = True
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self._settings = settings
-        self._server = Server(settings, headers(settings))
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    def price(self, model: str | None) -> TokenPrice | None:
-        """The providers file's, else what is listed for the address."""
-        return self._settings.price or (prices.listed_price(model, self._settings.base_url) if model else None)
+        super().__init__(settings, headers(settings))
 
     async def call(self, model: str | None, prompt: Prompt, receipt: Receipt) -> AsyncGenerator[Piece]:
         """One request; see `Provider.call`. `model` None takes the first one configured."""
-        chosen = self._chosen(model)
-        if chosen is None:
-            raise receipt.fail(ErrorClass.PERMANENT, "no_model")
+        chosen = self._chosen(model, receipt)
         key = key_header(self._settings, prompt)
         http = self._server.stream(Asked("POST", "/responses", response_body(chosen, prompt), key), receipt)
         async with aclosing(self._follow(http, chosen, receipt)) as pieces:
@@ -70,7 +59,7 @@ class OpenAIResponses:
         wish = {"stream": "true"} | ({"starting_after": at.cursor} if at.cursor is not None else {})
         http = self._server.stream(Asked("GET", f"{_path(at.resume_id)}?{urlencode(wish)}"), receipt)
         try:
-            async with aclosing(self._follow(http, self._chosen(model), receipt)) as pieces:
+            async with aclosing(self._follow(http, self._chosen(model, receipt), receipt)) as pieces:
                 async for piece in pieces:
                     yield piece
         except CallFailed:
@@ -78,14 +67,13 @@ class OpenAIResponses:
                 raise
             raise _turned_away(receipt) from None
 
-    async def _follow(self, http: HttpCall, model: str | None, receipt: Receipt) -> AsyncGenerator[Piece]:
+    async def _follow(self, http: HttpCall, model: str, receipt: Receipt) -> AsyncGenerator[Piece]:
         stream = ResponseStream()
         try:
-            async with aclosing(http.pieces(stream)) as batches:
-                async for pieces in batches:
+            async with aclosing(each_piece(http, stream)) as pieces:
+                async for piece in pieces:
                     receipt.resume_id = receipt.resume_id or stream.resumable_id
-                    for piece in pieces:
-                        yield piece
+                    yield piece
             self._note(stream, model, receipt)
             failure = _failure(stream, receipt, http.lost)
             if failure is not None:
@@ -122,18 +110,14 @@ class OpenAIResponses:
         stream.response(response)
         if not stream.complete:
             return False
-        self._note(stream, self._chosen(model), receipt)
+        self._note(stream, self._chosen(model, receipt), receipt)
         _failure(stream, receipt, "")
         return True
 
-    def _note(self, stream: ResponseStream, model: str | None, receipt: Receipt) -> None:
+    def _note(self, stream: ResponseStream, model: str, receipt: Receipt) -> None:
         receipt.finish_reason = stream.incomplete_reason or stream.status
-        if stream.usage is not None and model is not None:
-            usage = prices.Usage.of_response(stream.usage)
-            prices.settle(receipt, usage, model, self._settings.base_url, self._settings.price)
-
-    def _chosen(self, model: str | None) -> str | None:
-        return model or next(iter(self._settings.models), None)
+        if stream.usage is not None:
+            self._settle(prices.Usage.of_response(stream.usage), model, receipt)
 
 
 def _path(resume_id: str) -> str:

@@ -6,12 +6,12 @@ event that is wholly in the log is where to go on. Types that nobody here knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from worker.providers.event_reader import EventReader
 from worker.providers.outcomes import error_of
 from worker.providers.provider import Piece
-from worker.providers.wire_json import decode
 
 _ENDS = frozenset({"completed", "failed", "incomplete", "cancelled"})
 _ID_CHARS = 128
@@ -23,16 +23,15 @@ _CHANNELS = {
 }
 
 
-class ResponseStream:
+class ResponseStream(EventReader):
     """State of one stream; `feed` it the data of each event in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.resumable_id: str | None = None
         self.status: str | None = None
         self.incomplete_reason: str | None = None
         self.refused = False
-        self.malformed = False
-        self.error: Mapping[str, Any] | None = None
         self.usage: Mapping[str, Any] | None = None
         self._waiting: dict[str | None, str] = {}
 
@@ -42,23 +41,14 @@ class ResponseStream:
         return self.status in _ENDS
 
     @property
-    def ended(self) -> bool:
-        """Whether there is nothing more to read."""
-        return self.complete or self.malformed or self.error is not None
+    def said_all(self) -> bool:
+        """The same: its last event has the end and the usage."""
+        return self.complete
 
     @property
     def is_finishing(self) -> bool:
         """Its end says all by itself."""
         return False
-
-    def feed(self, frames: Iterable[bytes]) -> list[Piece]:
-        """The pieces in the data of some events; what follows the end is not looked at."""
-        pieces: list[Piece] = []
-        for data in frames:
-            if self.ended:
-                break
-            pieces += self._frame(data)
-        return pieces
 
     def rest(self) -> list[Piece]:
         """Nothing: half an emoji is half of what is not said yet."""
@@ -80,13 +70,7 @@ class ResponseStream:
         if response.get("error"):
             self.error = error_of(response)
 
-    def _frame(self, data: bytes) -> list[Piece]:
-        if data.startswith(b"[DONE]"):  # llama.cpp and vLLM say so after their last event
-            return []
-        frame = decode(data)
-        if frame is None:
-            self.malformed = True
-            return []
+    def _frame(self, frame: Mapping[str, Any]) -> list[Piece]:
         kind, number = frame.get("type"), frame.get("sequence_number")
         cursor = str(number) if isinstance(number, int) and not isinstance(number, bool) else None
         if kind in _CHANNELS:
