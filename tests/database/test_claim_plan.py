@@ -80,13 +80,14 @@ async def test_a_claim_costs_the_same_after_a_million_jobs(
     database: Database, database_url: str, *, limited: bool
 ) -> None:
     """Pages touched, of 1 and of 50 jobs, with no statistics and with those of a table that was smaller."""
+    # How far autovacuum has come by then is luck, and decides whether an index alone can answer: at its worst here.
+    await database.execute("ALTER TABLE outlive.ai_jobs SET (autovacuum_enabled = false)")
     ids = await _queue(database)
     if limited:
         await set_limit(database, "global", 1000)
         await set_limit(database, "provider:x", 500)
     figures: dict[int, tuple[int, int, int]] = {}
-    sizes = ((1_000, 1_000), (100_000, 99_000), (1_000_000, 900_000))
-    for finished, more in sizes[: 2 if limited else 3]:
+    for finished, more in ((1_000, 1_000), (100_000, 99_000), (1_000_000, 900_000)):
         await fill(database, ids[0], more, kind="a", provider="x", status="succeeded")
         async with _reads_of(database_url) as reads:
             one, fifty = await _claim_buffers(database_url, 1), await _claim_buffers(database_url, 50)
