@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import asyncpg
 
-from schema.errors import DatabaseBusy, DatabaseUnavailable, WriteRefused
+from schema.errors import DatabaseBusy, DatabaseUnavailable, IsolationRefused, WriteRefused
+from schema.statements import statement
 
 # Longer than any statement of ours takes, shorter than a caller's patience; a stuck server is "unavailable".
 STATEMENT_SECONDS = 30
@@ -64,6 +65,20 @@ class DatabaseSettings:
             return {"statement_cache_size": 0, "timeout": CONNECT_SECONDS}
         plans = {"plan_cache_mode": "force_generic_plan"} if self.plans_once else {}
         return {"server_settings": _SESSION | plans, "timeout": CONNECT_SECONDS}
+
+
+async def check_isolation(settings: DatabaseSettings) -> None:
+    """Raise IsolationRefused where a pooler hands out sessions of another isolation; DatabaseUnavailable."""
+    if not settings.pooled:
+        return
+    with translated():
+        connection = await asyncpg.connect(settings.url, **settings.session())
+        try:
+            found = await connection.fetchval(statement("default_isolation"))
+        finally:
+            await connection.close()
+    if found != "read committed":
+        raise IsolationRefused(found)
 
 
 @contextmanager

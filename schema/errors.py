@@ -58,11 +58,23 @@ class MigrationChanged(OutliveError):
 class PoolerRefused(OutliveError):
     """A transaction pooler stands where a session is needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, why: str | None = None) -> None:
         super().__init__(
-            "LISTEN does not survive on this address, so a transaction pooler stands before PostgreSQL; "
+            why
+            or "LISTEN does not survive on this address, so a transaction pooler stands before PostgreSQL; "
             "set OUTLIVE_DIRECT_URL to an address that leads to PostgreSQL itself"
         )
+
+
+class IsolationRefused(PoolerRefused):
+    """Behind a pooler a session cannot choose its isolation, and that of the role or the database is another."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"behind the pooler at DATABASE_URL transactions are {found!r}, at which claims fail where they meet a "
+            "lock; run ALTER ROLE ... SET default_transaction_isolation = 'read committed' (or ALTER DATABASE)"
+        )
+        self.found = found
 
 
 class SettingInvalid(OutliveError):

@@ -16,7 +16,7 @@ import asyncpg
 import stamina
 import structlog
 
-from schema.database import CONNECT_SECONDS, DatabaseSettings, translated
+from schema.database import CONNECT_SECONDS, DatabaseSettings, check_isolation, translated
 from schema.errors import DatabaseUnavailable, PoolerRefused
 from schema.statements import statement
 
@@ -55,7 +55,8 @@ class Listener:
         self.up = False
 
     async def check_address(self) -> None:
-        """Raise PoolerRefused where LISTEN does not work on this address, DatabaseUnavailable where nothing does."""
+        """Raise PoolerRefused where a pooler forbids what we need, DatabaseUnavailable where nothing works."""
+        await check_isolation(self._settings)
         async with self._session() as connection:
             if await connection.fetchval(statement("is_standby")):
                 raise ListenerLost("this PostgreSQL is a standby, which cannot LISTEN; name the primary")

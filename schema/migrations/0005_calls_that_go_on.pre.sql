@@ -75,9 +75,10 @@ SELECT j.id, j.tenant_id, j.user_id, j.kind, j.status::text, j.priority, j.provi
     j.max_attempts, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.retry_of, j.created_at, j.run_at,
     j.started_at, j.finished_at, j.error_code, j.error_class, coalesce(l.last_seq, j.last_seq) AS last_event_id,
     c.metadata, c.result, c.error_message,
-    CASE j.status
-        WHEN 'scheduled' THEN 'run_at'
-        WHEN 'queued' THEN coalesce(
+    CASE
+        -- One that is due and still scheduled waits for a worker that promotes it.
+        WHEN j.status = 'scheduled' AND j.run_at > now() THEN 'run_at'
+        WHEN j.status IN ('queued', 'scheduled') THEN coalesce(
             (SELECT CASE WHEN n.scope LIKE 'tenant:%' THEN 'tenant' ELSE n.scope END
             FROM outlive.tenants t,
                 unnest(ARRAY['global', 'provider:' || j.provider, 'tenant:' || t.name]) WITH ORDINALITY AS n(scope, place)
