@@ -19,6 +19,7 @@ from schema.settings import database_options, database_settings
 from worker.admin import Admin, AdminPortTaken, admin_listener
 from worker.handlers.loading import HandlersError, load_kinds
 from worker.handlers.registry import BUILT_IN, Registry
+from worker.last_moment import leaving_in_time
 from worker.providers.catalog import Catalog
 from worker.providers.http_call import silence_transport
 from worker.providers.settings import ProvidersFileError
@@ -54,7 +55,7 @@ def main(
 
 
 async def _serve(settings: WorkerSettings, where: DatabaseSettings, catalog: Catalog, registry: Registry) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, leaving_in_time(settings.grace_s):
         async with Database.open(replace(where, plans_once=True)) as database, anyio.create_task_group() as tasks:
             worker = Worker(settings, database, catalog, registry)
             waiting = anyio.CancelScope()

@@ -5,8 +5,6 @@ nothing is claimed any more at that instant, runs that may be repeated go back a
 grace, and what is left then is closed by the unknown rule.
 """
 
-import asyncio
-import os
 import time
 from uuid import UUID
 
@@ -49,8 +47,6 @@ PRESENCE_SECONDS = 15.0
 PARTITIONS_SECONDS = 3600.0
 # Of the grace: writing the ends of what had to be stopped, and leaving.
 LEAVING_SECONDS = 3.0
-# So long before the grace is over the process goes, whatever still hangs: SIGKILL would come a moment later.
-LAST_SECONDS = 0.5
 
 log = structlog.get_logger()
 
@@ -91,8 +87,6 @@ class Worker:
         self._draining = True
         self.is_ready = False
         self._look()
-        # Whatever hangs then, a result that PostgreSQL does not take above all, is the reaper's of another worker.
-        asyncio.get_running_loop().call_later(self._settings.grace_s - LAST_SECONDS, os._exit, 1)
 
     def hurry(self) -> None:
         """Do not wait for anything any more."""
