@@ -9,6 +9,7 @@ import pytest
 from schema.database import Database
 from schema.hints import HintSender
 from schema.jobs import Cancel, JobStatus, Reach, cancel_job
+from tests.support.evenly import Evenly
 from tests.support.jobs import attempt_rows, call_rows, check_log, expire, job_row, queued, running
 from tests.support.runs import Scripted, a_run, calls_once, serving
 from worker.handlers.kind import Json, RunContext
@@ -86,10 +87,13 @@ async def test_five_hundred_races_with_the_end_agree(database: Database) -> None
         await run.emit("x")
         return {"text": "x"}
 
+    evenly = Evenly()
+
     async def race(run: Run) -> None:
         met: list[Cancel | None] = []
 
         async def wish() -> None:
+            await evenly.wait()
             met.append(await cancel_job(database, EVERYBODY, run.lease.job_id))
 
         async with anyio.create_task_group() as both:
@@ -98,6 +102,7 @@ async def test_five_hundred_races_with_the_end_agree(database: Database) -> None
         cancel = met[0]
         assert cancel is not None
         came_first = cancel.was is JobStatus.SUCCEEDED
+        evenly.won(second=not came_first)
         status = (await job_row(database, run.lease.job_id))["status"]
         assert status == ("succeeded" if came_first else "cancelled")
         await check_log(database, run.lease.job_id)
@@ -108,3 +113,5 @@ async def test_five_hundred_races_with_the_end_agree(database: Database) -> None
             async with anyio.create_task_group() as races:
                 for run in runs:
                     races.start_soon(race, run)
+    print(f"{evenly.wins[True]} wishes came first, {evenly.wins[False]} ends")
+    assert min(evenly.wins.values()) > 50
