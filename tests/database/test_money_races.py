@@ -30,8 +30,8 @@ from tests.support.money import Period, a_payer, account, agrees, at_most, calle
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-# Enough to meet every pair of them thousands of times; as many as fit into the time, OUTLIVE_TEST_RACES_S=600 lets all
-# of them run.
+# Enough to meet every pair of them thousands of times; as many as fit into the time.
+# OUTLIVE_TEST_RACES_S=600 lets all of them run.
 ROUNDS = 10_000
 ROUNDS_WITHIN_S = int(os.environ.get("OUTLIVE_TEST_RACES_S", "40"))
 FEWEST_ROUNDS = 1_000
