@@ -22,6 +22,7 @@ import click
 from anyio.abc import TaskStatus
 from crew import ChildEnded, Crew
 from knock import can_take_jobs
+from scripted import SCRIPTED_SAYS, ProvidersUnreadable, write_providers
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = ("worker 1", "worker 2")
@@ -193,11 +194,13 @@ async def _demo(settings: Settings, address: str, environment: dict[str, str]) -
             with crew.scope:
                 await _start(crew, settings, address)
                 await anyio.sleep_forever()
+        except ProvidersUnreadable as error:
+            failure = click.ClickException(str(error))
         except (ChildEnded, click.ClickException) as error:
             failure = error
         finally:
             with anyio.CancelScope(shield=True):
-                await crew.stop(["gateway"], WORKERS, ["postgres"])
+                await crew.stop(["gateway"], WORKERS, ["provider"], ["postgres"])
             tasks.cancel_scope.cancel()
     if failure := crew.ended or failure:
         raise failure
@@ -226,6 +229,9 @@ async def _start(crew: Crew, settings: Settings, address: str) -> None:
         crew.environment["DATABASE_URL"] = url
     await crew.run("schema", "schema", "migrate")
     print("Starting one gateway and two workers.", flush=True)
+    said = await crew.lead("provider", "scripted_provider", "--port", "0", answer=SCRIPTED_SAYS)
+    providers = write_providers(settings.directory, said.removeprefix(SCRIPTED_SAYS), os.environ)
+    crew.environment["OUTLIVE_PROVIDERS"] = str(providers)
     await crew.start("gateway", "gateway", OUTLIVE_ADMIN_PORT=str(_admin_port(settings)))
     for name in WORKERS:
         await crew.start(name, "worker")

@@ -58,11 +58,10 @@ export async function documentText(name) {
   return (await answered(`/demo/documents/${encodeURIComponent(name)}`)).text();
 }
 
-/** @returns {Promise<Set<string>>} kinds that can run here: those with a provider to run them */
-export async function runnableKinds() {
+/** @returns {Promise<Map<string, any>>} the kinds that workers here have registered, by name; `available`: without naming a provider */
+export async function listKinds() {
   const { kinds } = await asked("/api/ai/kinds");
-  const runnable = kinds.filter(({ providers, choices }) => Object.keys(providers ?? choices ?? {}).length > 0);
-  return new Set(runnable.map(({ kind }) => kind));
+  return new Map(kinds.map((one) => [one.kind, one]));
 }
 
 async function asked(url, how = {}) {

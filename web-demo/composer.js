@@ -1,6 +1,6 @@
 /** The form: one text from wherever it came, what to do with it, and one idempotency key for one wish. */
 
-import { createJob, documentText, listDocuments, runnableKinds } from "./api.js";
+import { createJob, documentText, listDocuments, listKinds } from "./api.js";
 import { MOST_CHARACTERS, countCharacters, isEditable, readFile, titleOf } from "./source.js";
 
 const at = (id) => document.getElementById(id);
@@ -32,14 +32,14 @@ export class Composer {
 
   /** Ask what this installation offers; without an answer the form stays as it is. */
   async offer() {
-    const [documents, kinds] = await Promise.allSettled([listDocuments(), runnableKinds()]);
+    const [documents, kinds] = await Promise.allSettled([listDocuments(), listKinds()]);
     for (const { name, title, characters } of documents.value ?? []) {
       at("documents").append(new Option(`${title} (${number.format(characters)})`, name));
     }
     at("documents-field").hidden = !documents.value?.length;
     for (const name of ["analyze", "chat"]) {
       const option = at("kind").querySelector(`[value=${name}]`);
-      option.hidden = option.disabled = !kinds.value?.has(name);
+      option.hidden = option.disabled = !kinds.value?.get(name)?.available;
     }
   }
 

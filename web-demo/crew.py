@@ -70,7 +70,13 @@ class Crew:
 
         Cancelled before that line, it asks the process to give up its start, and stop() waits for that.
         """
-        process = await self._spawn(name, _python(module, *arguments), stdin=PIPE)
+        return await self._heard(name, await self._spawn(name, _python(module, *arguments), stdin=PIPE), answer)
+
+    async def lead(self, name: str, module: str, *arguments: str, answer: str) -> str:
+        """The same for one that stays until stop(), as start() has it."""
+        return await self._heard(name, await self._spawn(name, _on_leash(module, *arguments)), answer)
+
+    async def _heard(self, name: str, process: Process, answer: str) -> str:
         lines = Lines(_output(process))
         try:
             while (line := await lines.next()) is not None:

@@ -5,6 +5,7 @@ import { Composer } from "./composer.js";
 import { JobMemory } from "./outlive.js";
 import { Reader } from "./reader.js";
 import { Shelf } from "./shelf.js";
+import { WhatIf } from "./what-if.js";
 
 const REFRESH_MS = 4_000; // states of jobs that are not open; the open one is told by its own stream
 const ONE_COLUMN = matchMedia("(max-width: 56rem)"); // as in demo.css
@@ -12,6 +13,7 @@ const memory = new JobMemory();
 const shelf = new Shelf(memory);
 const reader = new Reader((jobId, status) => shelf.setStatus(jobId, status), retried);
 const composer = new Composer(created);
+const whatIf = new WhatIf(created);
 let refreshing = 0;
 let told = false; // the gateway has said at least once what jobs there are
 
@@ -78,6 +80,7 @@ function begin() {
   if (!selected() && shelf.newest) history.replaceState(null, "", `#job=${shelf.newest.jobId}`);
   show();
   composer.offer();
+  whatIf.offer();
 }
 
 async function start() {

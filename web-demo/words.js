@@ -90,8 +90,14 @@ function secondsWords(seconds) {
 }
 
 export function originWords({ provider, model }) {
+  if (isScripted(provider)) return "Follows a script: no model has thought about this answer.";
   if (provider === "extractive") return "No language model: sentences chosen from your own text.";
   return [provider, model].filter(Boolean).join(", ");
+}
+
+/** Whether a provider of the demo answers, which does what a menu of the page says. */
+export function isScripted(provider) {
+  return provider === "scripted" || provider === "scripted-background";
 }
 
 /** A section is in work while those before it are done; other kinds say themselves what they count. */

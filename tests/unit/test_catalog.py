@@ -163,3 +163,16 @@ def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"# \xe4\n")
     with pytest.raises(ProvidersFileError, match="not TOML in UTF-8"):
         Catalog.load(path, {})
+
+
+def test_a_provider_that_is_nobody_s_default_works_for_jobs_that_name_it(tmp_path: Path) -> None:
+    path = tmp_path / "providers.toml"
+    table = MODEL.replace("[providers.a]", "[providers.{}]")
+    path.write_text(table.format("first") + "default = false\n" + table.format("second"), "utf-8")
+    catalog = Catalog.load(path, {})
+    assert catalog.default_for(CHAT)[0] == "second"
+    assert "first" in catalog.choices_for(CHAT)
+    path.write_text(table.format("first") + "default = false\n", "utf-8")
+    alone = Catalog.load(path, {})
+    assert alone.default_for(CHAT) == (None, None)
+    assert alone.default_for(SUMMARIZE) == ("extractive", None)

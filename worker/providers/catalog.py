@@ -66,9 +66,9 @@ class Catalog:
         if kind.works_with == "none":
             return None, None
         for one in self._settings.values():
-            if one.models:
+            if one.models and one.default:
                 return one.name, one.models[0]
-        local = next((one.name for one in self._settings.values() if one.type == EXTRACTIVE), None)
+        local = next((one.name for one in self._settings.values() if one.type == EXTRACTIVE and one.default), None)
         return (local if kind.works_with == "any" else None), None
 
     def choices_for(self, kind: Kind) -> dict[str, tuple[str, ...]]:

@@ -33,7 +33,7 @@ _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
 _OURS = frozenset({"accept", "accept-encoding", "authorization", "content-type", "content-length", "host"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _MAX_SECONDS = 86_400.0
-_COMMON = {"type", "max_running"}
+_COMMON = {"type", "max_running", "default"}
 _MODEL_KEYS = _COMMON | {
     "base_url",
     "api_key_env",
@@ -61,9 +61,10 @@ class ProvidersFileError(ValueError):
 class ProviderSettings:
     """One `[providers.NAME]` table. `api_key` is the value of the variable and never printed.
 
-    `words_per_second` belongs to `extractive` (0: as fast as it goes); `max_running` None means no limit. `profile`
-    belongs to `openai_chat`, None where the address tells. `idempotency_header` is what an endpoint deduplicates by.
-    `max_output_tokens` belongs to `anthropic`, which wants to be told, and is for requests that name none.
+    `words_per_second` belongs to `extractive` (0: as fast as it goes); `max_running` None means no limit. Without
+    `default` it works only for jobs that name it. `profile` belongs to `openai_chat`, None where the address tells.
+    `idempotency_header` is what an endpoint deduplicates by. `max_output_tokens` belongs to `anthropic`, which wants
+    to be told, and is for requests that name none.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ProviderSettings:
     limits: TimeLimits = field(default_factory=TimeLimits)
     price: TokenPrice | None = None
     words_per_second: float = READING_WORDS_PER_SECOND
+    default: bool = True
     profile: Profile | None = None
     idempotency_header: str | None = None
     max_output_tokens: int = OUTPUT_TOKENS
@@ -115,8 +117,9 @@ class _Table:
             self._refuse(min(stray), f"is not known for type {kind}; accepted are {accepted}")
         if kind == "extractive":
             pace = self._number("words_per_second", READING_WORDS_PER_SECOND, 1000.0)
+            most = self._whole("max_running", 1_000_000)
             return ProviderSettings(
-                self._name, kind, max_running=self._whole("max_running", 1_000_000), words_per_second=pace
+                self._name, kind, max_running=most, words_per_second=pace, default=self._default()
             )
         return ProviderSettings(
             self._name,
@@ -127,10 +130,17 @@ class _Table:
             max_running=self._whole("max_running", 1_000_000),
             limits=self._limits(),
             price=self._price(),
+            default=self._default(),
             profile=self._profile(),
             idempotency_header=self._idempotency_header(),
             max_output_tokens=self._whole("max_output_tokens", 1_000_000) or OUTPUT_TOKENS,
         )
+
+    def _default(self) -> bool:
+        given = self._table.get("default", True)
+        if not isinstance(given, bool):
+            self._refuse("default", "must be true or false; false: only for jobs that name it")
+        return given
 
     def _profile(self) -> Profile | None:
         given = self._table.get("profile")
