@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from contextvars import Context
 from typing import Any
 
 import anyio
@@ -53,20 +54,25 @@ def refuse(_body: bytes) -> None:
     raise Problem("invalid_input", "No.", errors=[{"pointer": "/a", "message": "no"}])
 
 
-# A loop of its own for each: anyio keeps the processes, and the task that ends them, as long as the loop lives.
+def beside_the_loop(work: Callable[[bytes], Any], body: bytes) -> Any:
+    """In a loop of its own: anyio keeps the processes, and the task that ends them, as long as the loop lives. In a
+    context of its own, too: with sniffio there, the one of a fixture that waits for its end counts as running."""
+    return Context().run(anyio.run, bodies.beside_the_loop, work, body)
+
+
 def test_only_large_bodies_leave_the_process() -> None:
-    assert anyio.run(bodies.beside_the_loop, where, b"x" * bodies.INLINE_BYTES) == os.getpid()
-    assert anyio.run(bodies.beside_the_loop, where, b"x" * (bodies.INLINE_BYTES + 1)) != os.getpid()
+    assert beside_the_loop(where, b"x" * bodies.INLINE_BYTES) == os.getpid()
+    assert beside_the_loop(where, b"x" * (bodies.INLINE_BYTES + 1)) != os.getpid()
 
 
 @pytest.mark.parametrize("sign", [b",", b"[", b"{"])
 def test_a_small_body_of_many_values_leaves_it_too(sign: bytes) -> None:
-    assert anyio.run(bodies.beside_the_loop, where, sign * bodies.INLINE_VALUES) == os.getpid()
-    assert anyio.run(bodies.beside_the_loop, where, sign * (bodies.INLINE_VALUES + 1)) != os.getpid()
+    assert beside_the_loop(where, sign * bodies.INLINE_VALUES) == os.getpid()
+    assert beside_the_loop(where, sign * (bodies.INLINE_VALUES + 1)) != os.getpid()
 
 
 def test_a_problem_comes_back_whole() -> None:
     with pytest.raises(Problem) as caught:
-        anyio.run(bodies.beside_the_loop, refuse, b"x" * (bodies.INLINE_BYTES + 1))
+        beside_the_loop(refuse, b"x" * (bodies.INLINE_BYTES + 1))
     errors = [{"pointer": "/a", "message": "no"}]
     assert caught.value.document() == Problem("invalid_input", "No.", errors=errors).document()
