@@ -25,4 +25,4 @@ class Evenly:
     def won(self, *, second: bool) -> None:
         """Which one came first."""
         self.wins[second] += 1
-        self.delay_s = min(1.0, max(1e-4, self.delay_s * (STEP if second else 1 / STEP)))
+        self.delay_s = min(10.0, max(1e-4, self.delay_s * (STEP if second else 1 / STEP)))
