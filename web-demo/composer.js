@@ -1,7 +1,8 @@
 /** The form: one text from wherever it came, what to do with it, and one idempotency key for one wish. */
 
-import { createJob, documentText, listDocuments, listKinds } from "./api.js";
+import { documentText, listDocuments, listKinds } from "./api.js";
 import { MOST_CHARACTERS, countCharacters, isEditable, readFile, titleOf } from "./source.js";
+import { Wish } from "./wish.js";
 
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
@@ -9,7 +10,7 @@ const number = new Intl.NumberFormat("en");
 export class Composer {
   #held = null; // {title, text}: a long text, kept out of the textarea
   #title = null; // of the file or document that filled the textarea
-  #wish = { said: "", key: "" };
+  #wish = new Wish();
   #created;
 
   /** @param {(job: any, title: string) => void} created */
@@ -138,23 +139,13 @@ export class Composer {
     const title = this.#title ?? titleOf(this.text);
     at("start").setAttribute("aria-disabled", "true");
     try {
-      await this.#send(this.#job(title), title);
+      const created = await this.#wish.send(this.#job(title));
+      if (created) this.#created(created, title);
     } catch (problem) {
       this.#complain(problem.message);
     } finally {
       at("start").removeAttribute("aria-disabled");
     }
-  }
-
-  // A click during the answer, or again after a lost one, says the same wish with the same key and makes one job.
-  async #send(job, title) {
-    const said = JSON.stringify(job);
-    if (said !== this.#wish.said) this.#wish = { said, key: crypto.randomUUID() };
-    const { key } = this.#wish;
-    const created = await createJob(job, key);
-    if (this.#wish.key !== key) return;
-    this.#wish = { said: "", key: "" };
-    this.#created(created, title);
   }
 
   #job(title) {

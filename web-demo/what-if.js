@@ -1,6 +1,7 @@
 /** The menu of what a provider can do to a job: a scripted one does it, and says that it is none. */
 
-import { createJob, listKinds } from "./api.js";
+import { listKinds } from "./api.js";
+import { Wish } from "./wish.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -48,7 +49,7 @@ const WISHES = [
 
 export class WhatIf {
   #created;
-  #wish = { said: "", key: "" };
+  #wish = new Wish();
 
   /** @param {(job: any, title: string) => void} created */
   constructor(created) {
@@ -82,23 +83,14 @@ export class WhatIf {
     at("what-if-problem").textContent = "";
     at("what-if-start").setAttribute("aria-disabled", "true");
     try {
-      await this.#send({ kind: "chat", provider, model, input: { messages: [{ role: "user", content: title }] }, metadata: { title } }, title);
+      const input = { messages: [{ role: "user", content: title }] };
+      const created = await this.#wish.send({ kind: "chat", provider, model, input, metadata: { title } });
+      if (created) this.#created(created, title);
     } catch (problem) {
       at("what-if-problem").textContent = problem.message;
     } finally {
       at("what-if-start").removeAttribute("aria-disabled");
     }
-  }
-
-  // As in the composer: two clicks, or one more after a lost answer, are one wish.
-  async #send(job, title) {
-    const said = JSON.stringify(job);
-    if (said !== this.#wish.said) this.#wish = { said, key: crypto.randomUUID() };
-    const { key } = this.#wish;
-    const created = await createJob(job, key);
-    if (this.#wish.key !== key) return;
-    this.#wish = { said: "", key: "" };
-    this.#created(created, title);
   }
 }
 
