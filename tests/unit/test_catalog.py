@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from tests.support.postgres import ROOT
 from worker.handlers.chat import CHAT
 from worker.handlers.kind import Kind, Repeat
 from worker.handlers.summarize import SUMMARIZE
 from worker.providers.catalog import OPENAI_MODELS, Catalog
 from worker.providers.extractive import Extractive
 from worker.providers.openai_chat import OpenAIChat
-from worker.providers.provider import TokenPrice
+from worker.providers.provider import CallOutcome, Prompt, Receipt, TokenPrice
 from worker.providers.settings import ProviderSettings, ProvidersFileError, read_file
 from worker.providers.watchdog import TimeLimits
 
@@ -121,8 +123,8 @@ MODEL = '[providers.a]\ntype = "openai_chat"\nbase_url = "http://127.0.0.1/v1"\n
         ("[providers]\na = 3", "[providers.a] must be a table"),
         ("not toml", "is not TOML"),
         ('[providers.A]\ntype = "extractive"', "[providers.A] the name takes"),
-        ("[providers.a]", "[providers.a] type must be one of anthropic, extractive, openai_chat, openai_responses."),
-        ("[providers.a]\ntype = \"magic\"", "[providers.a] type must be one of anthropic, extractive, openai_chat"),
+        ("[providers.a]", "[providers.a] type must be one of anthropic, custom, extractive, openai_chat, openai_responses."),
+        ("[providers.a]\ntype = \"magic\"", "[providers.a] type must be one of anthropic, custom, extractive, openai_chat"),
         ("[providers.a]\ntype = []", "[providers.a] type must be one of"),
         ('[providers.a]\ntype = "extractive"\nmodels = []', "[providers.a] models is not known for type extractive"),
         (MODEL + "base-url = 1", "[providers.a] base-url is not known"),
@@ -176,3 +178,40 @@ def test_a_provider_that_is_nobody_s_default_works_for_jobs_that_name_it(tmp_pat
     alone = Catalog.load(path, {})
     assert alone.default_for(CHAT) == (None, None)
     assert alone.default_for(SUMMARIZE) == ("extractive", None)
+
+
+def the_example() -> tuple[str, str]:
+    """The file and the table that docs/providers.md shows."""
+    section = (ROOT / "docs" / "providers.md").read_text("utf-8").partition("## A provider of your own")[2]
+    return section.partition("```python\n")[2].partition("```")[0], section.partition("```toml\n")[2].partition(
+        "```"
+    )[0]
+
+
+@pytest.mark.anyio
+async def test_a_provider_of_one_s_own_as_the_docs_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, table = the_example()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_provider.py").write_text(code, "utf-8")
+    (tmp_path / "providers.toml").write_text(table, "utf-8")
+    provider = Catalog.load(tmp_path / "providers.toml", {}).provider("mine")
+    receipt = Receipt()
+    said = [piece.text async for piece in provider.call(None, Prompt(()), receipt)]
+    assert (said, receipt.outcome) == (["hello ", "there "], CallOutcome.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "says"),
+    [
+        ("nothing", "must name a class"),
+        ("there_is_no_such_module:X", "there_is_no_such_module"),
+        ("missing.py:X", "missing.py"),
+        ("pathlib:Path", "pathlib:Path"),
+        ("pathlib:Nothing", "Nothing"),
+    ],
+)
+def test_what_is_no_provider_is_refused(tmp_path: Path, made_by: str, says: str) -> None:
+    path = tmp_path / "providers.toml"
+    path.write_text(f'[providers.mine]\ntype = "custom"\nclass = "{made_by}"\n', "utf-8")
+    with pytest.raises(ProvidersFileError, match=re.escape(says)):
+        Catalog.load(path, {})

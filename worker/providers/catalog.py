@@ -12,6 +12,7 @@ from typing import assert_never
 
 from worker.handlers.kind import Json, Kind
 from worker.providers.anthropic import Anthropic
+from worker.providers.custom import build_custom
 from worker.providers.extractive import Extractive
 from worker.providers.openai_chat import OpenAIChat
 from worker.providers.openai_responses import OpenAIResponses
@@ -111,6 +112,8 @@ def _build(settings: ProviderSettings) -> Provider:
     match settings.type:
         case "anthropic":
             return Anthropic(settings)
+        case "custom":
+            return build_custom(settings)
         case "openai_chat":
             return OpenAIChat(settings)
         case "openai_responses":

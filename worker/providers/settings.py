@@ -21,7 +21,7 @@ from worker.providers.profile import PROFILES, Profile
 from worker.providers.provider import TokenPrice
 from worker.providers.watchdog import TimeLimits
 
-ProviderType = Literal["anthropic", "extractive", "openai_chat", "openai_responses"]
+ProviderType = Literal["anthropic", "custom", "extractive", "openai_chat", "openai_responses"]
 
 READING_WORDS_PER_SECOND = 10.0
 """A little over a good reader's 4 to 5 words a second: text appears ahead of the eye, not all at once."""
@@ -31,6 +31,7 @@ OUTPUT_TOKENS = 8192
 
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
 _OURS = frozenset({"accept", "accept-encoding", "authorization", "content-type", "content-length", "host"})
+_CLASS = re.compile(r"[^:]+:[A-Za-z_]\w*")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _MAX_SECONDS = 86_400.0
 _COMMON = {"type", "max_running", "default"}
@@ -47,6 +48,7 @@ _MODEL_KEYS = _COMMON | {
 }
 _KEYS = {
     "anthropic": _MODEL_KEYS | {"max_output_tokens"},
+    "custom": _COMMON | {"class", "models", "api_key_env", "options"},
     "extractive": _COMMON | {"words_per_second"},
     "openai_chat": _MODEL_KEYS | {"profile", "idempotency_header"},
     "openai_responses": _MODEL_KEYS | {"idempotency_header"},
@@ -64,7 +66,7 @@ class ProviderSettings:
     `words_per_second` belongs to `extractive` (0: as fast as it goes); `max_running` None means no limit. Without
     `default` it works only for jobs that name it. `profile` belongs to `openai_chat`, None where the address tells.
     `idempotency_header` is what an endpoint deduplicates by. `max_output_tokens` belongs to `anthropic`, which wants
-    to be told, and is for requests that name none.
+    to be told, and is for requests that name none. `made_by`, a class, and its own `options` belong to `custom`.
     """
 
     name: str
@@ -80,6 +82,8 @@ class ProviderSettings:
     profile: Profile | None = None
     idempotency_header: str | None = None
     max_output_tokens: int = OUTPUT_TOKENS
+    made_by: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_file(path: Path, environ: Mapping[str, str]) -> tuple[ProviderSettings, ...]:
@@ -121,6 +125,8 @@ class _Table:
             return ProviderSettings(
                 self._name, kind, max_running=most, words_per_second=pace, default=self._default()
             )
+        if kind == "custom":
+            return self._custom()
         return ProviderSettings(
             self._name,
             kind,
@@ -134,6 +140,25 @@ class _Table:
             profile=self._profile(),
             idempotency_header=self._idempotency_header(),
             max_output_tokens=self._whole("max_output_tokens", 1_000_000) or OUTPUT_TOKENS,
+        )
+
+    def _custom(self) -> ProviderSettings:
+        made_by, options = self._table.get("class"), self._table.get("options", {})
+        if not isinstance(made_by, str) or not _CLASS.fullmatch(made_by):
+            self._refuse(
+                "class", 'must name a class, as in "my_provider.py:MyProvider" or "package.module:MyProvider"'
+            )
+        if not isinstance(options, dict):
+            self._refuse("options", "must be a table of what the class wants to know")
+        return ProviderSettings(
+            self._name,
+            "custom",
+            api_key=self._api_key(),
+            models=self._models() if "models" in self._table else (),
+            max_running=self._whole("max_running", 1_000_000),
+            default=self._default(),
+            made_by=made_by,
+            options=options,
         )
 
     def _default(self) -> bool:
