@@ -16,7 +16,10 @@ class Cut(Exception):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request as it came; `gone` is set when the client closed its side before the script's end."""
+    """One request as it came; `gone` is set when the client closed its side before the script's end.
+
+    `generated` counts the pieces that were made for it, heard by anybody or not.
+    """
 
     method: str
     target: str
@@ -24,6 +27,7 @@ class Request:
     body: bytes
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
+    generated: int = 0
 
     @property
     def path(self) -> str:

@@ -57,13 +57,27 @@ async def _stream(exchange: Exchange, wire: Wire, behaviour: Behaviour) -> None:
         await pace.next()
         if exchange.request.gone.is_set() and behaviour.name != "goes-on":
             return
-        await exchange.raw(wire.piece(stamp() if behaviour.stamped else text))
+        exchange.request.generated += 1
+        if not await _is_heard(exchange, wire.piece(stamp() if behaviour.stamped else text)):
+            continue
         if behaviour.name == "empty":
             await exchange.raw(wire.empty())
         if number == behaviour.after and await _happens(exchange, wire, behaviour):
             return
-    await exchange.raw(wire.end(_ENDS.get(behaviour.name, "stop")))
-    await exchange.end()
+    if not exchange.request.gone.is_set():
+        await exchange.raw(wire.end(_ENDS.get(behaviour.name, "stop")))
+        await exchange.end()
+
+
+async def _is_heard(exchange: Exchange, body: bytes) -> bool:
+    """Say it to whoever is still there. Raises Cut."""
+    if not exchange.request.gone.is_set():
+        try:
+            await exchange.raw(body)
+        except ConnectionError:
+            # The socket knew it before we did.
+            exchange.request.gone.set()
+    return not exchange.request.gone.is_set()
 
 
 async def _happens(exchange: Exchange, wire: Wire, behaviour: Behaviour) -> bool:

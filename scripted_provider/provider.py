@@ -139,6 +139,7 @@ def _told(request: Request) -> dict[str, object]:
         "body": body,
         "gone": request.gone.is_set(),
         "answered": request.answered.is_set(),
+        "generated": request.generated,
     }
 
 

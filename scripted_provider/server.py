@@ -73,7 +73,8 @@ class Server:
             self._arrivals.notify_all()
         watcher = asyncio.create_task(_watch(reader, request))
         try:
-            with contextlib.suppress(Cut):
+            # A client that has left is told nothing more, and its script is over like any other.
+            with contextlib.suppress(Cut, ConnectionError):
                 await self._answer(Exchange(request, writer, self._releases.acquire))
             request.answered.set()
         finally:

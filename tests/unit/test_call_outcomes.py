@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 TYPES: tuple[ProviderType, ...] = ("openai_chat", "anthropic", "openai_responses")
 PROMPT = Prompt((Message("system", "Be brief."), Message("user", "What is new?")))
 PRICE = TokenPrice(Decimal(1), Decimal(2))
-SHORT = TimeLimits(connect_s=2.0, first_chunk_s=0.3, silence_s=0.3, total_s=30.0)
+SHORT = TimeLimits(connect_s=2.0, first_chunk_s=1.0, silence_s=1.0, total_s=30.0)
 
 SUCCEEDED, FAILED, UNKNOWN = CallOutcome.SUCCEEDED, CallOutcome.FAILED, CallOutcome.UNKNOWN
 PERMANENT, REFUSED = ErrorClass.PERMANENT, ErrorClass.REFUSED
@@ -303,3 +303,18 @@ async def test_every_request_and_whether_its_client_left_is_told_without_its_key
     assert [each["body"]["model"] for each in told] == ["well", "cut"]
     assert "Bearer" not in repr(told)
     assert "x-api-key" not in repr(told)
+
+
+@pytest.mark.parametrize(("model", "whole"), [("goes-on?rate=100", True), ("well?rate=100", False)])
+async def test_a_provider_may_generate_on_though_nobody_listens(model: str, whole: bool) -> None:
+    """Which is why a call that was stopped after it was sent is not said to be cancelled."""
+    receipt = Receipt()
+    async with ScriptedProvider() as server:
+        async with aclosing(provider_of("openai_chat", server.base_url).call(model, PROMPT, receipt)) as pieces:
+            async for piece in pieces:
+                if piece.text:
+                    break
+        (request,) = server.requests
+        await request.answered.wait()
+        assert (request.generated == 40) == whole
+    assert receipt.outcome is CallOutcome.CANCEL_UNCONFIRMED

@@ -23,7 +23,7 @@ from worker.providers.watchdog import TimeLimits
 pytestmark = pytest.mark.anyio
 
 PROMPT = Prompt((Message("user", "Hi"),))
-SHORT = TimeLimits(connect_s=2.0, first_chunk_s=0.3, silence_s=0.3, total_s=30.0)
+SHORT = TimeLimits(connect_s=2.0, first_chunk_s=1.0, silence_s=1.0, total_s=30.0)
 
 
 def provider(fake: FakeProvider, limits: TimeLimits | None = None) -> OpenAIChat:

@@ -36,7 +36,7 @@ def run(checkout: Path, *command: str, **environment: str) -> subprocess.Complet
 
 def test_make_alone_lists_what_there_is(checkout: Path) -> None:
     said = run(checkout, "make").stdout
-    assert re.findall(r"^make (\w+)", said, re.MULTILINE) == ["demo", "test", "lint", "bench", "lock"]
+    assert re.findall(r"^make ([\w-]+)", said, re.MULTILINE) == ["demo", "demo-llm", "test", "lint", "bench", "lock"]
 
 
 def test_a_python_that_is_none_is_refused_in_a_sentence(checkout: Path) -> None:

@@ -80,6 +80,7 @@ async def test_the_holder_is_gone_and_the_reaper_says_both(database: Database) -
     assert attempt["outcome"] == "lost"
 
 
+@pytest.mark.timeout(240)
 async def test_five_hundred_races_with_the_end_agree(database: Database) -> None:
     """What the cancel met decides: an end that came first stands, any other job ends cancelled."""
 
